@@ -65,8 +65,8 @@ type rdmaObserver struct {
 	ended func(client netip.Addr) // called at the end of each connection
 }
 
-func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.t.stats.Moved(p, bytes) }
-func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.t.stats.Fault(f) }
+func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.t.stats.Transferred(p, bytes) }
+func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.t.stats.ProtocolError(f) }
 func (o rdmaObserver) SRQPosted(n int)                       { o.t.credits.shared.Add(int64(n)) }
 
 func (o rdmaObserver) ConnOpened(c *rpcrdma.Conn) {

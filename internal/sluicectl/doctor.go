@@ -121,7 +121,7 @@ func (a *app) devices(h *doctor.Host) {
 		}
 		if l, err := verbs.Query(d.Name); err == nil {
 			a.fact("", "at most %d connections, %d requests in a queue, %d segments (%d of a Read), %d Reads from the peer and %d to it, messages of %s",
-				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.ReadsIn, l.ReadsOut, byteSize(int64(l.Message)))
+				l.Connections, l.Queue, l.Segments, l.ReadSegments, l.IRD, l.ORD, byteSize(int64(l.Message)))
 			windows := "no memory windows of type 2: a client here registers a region for each call, and offers no remote invalidation"
 			if l.Windows > 0 {
 				windows = fmt.Sprintf("%d memory windows of type 2: a client here offers remote invalidation, unless the device refuses the longer queue that they need (see ping)", l.Windows)

@@ -17,7 +17,7 @@ type progress struct {
 	width    int   // of the terminal, 0: none
 	moved    int64
 	began    time.Time
-	told     time.Time
+	reported time.Time
 	interval time.Duration
 }
 
@@ -28,20 +28,20 @@ func (a *app) newProgress(name string, total int64) *progress {
 			p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
 		}
 	}
-	p.told = p.began
+	p.reported = p.began
 	return p
 }
 
 // add adds n bytes; n may be negative.
 func (p *progress) add(n int64) {
 	p.moved += n
-	if now := time.Now(); now.Sub(p.told) >= p.interval {
-		p.told = now
-		p.tell(now)
+	if now := time.Now(); now.Sub(p.reported) >= p.interval {
+		p.reported = now
+		p.report(now)
 	}
 }
 
-func (p *progress) tell(now time.Time) {
+func (p *progress) report(now time.Time) {
 	rate := float64(p.moved) / max(now.Sub(p.began).Seconds(), 1e-9)
 	s := fmt.Sprintf("%s  %s/s", byteSize(p.moved), byteSize(int64(rate)))
 	if p.total > 0 {

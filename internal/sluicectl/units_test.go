@@ -116,7 +116,7 @@ func TestProgressBar(t *testing.T) {
 func TestProgressLines(t *testing.T) {
 	var w bytes.Buffer
 	p := &progress{app: &app{Streams: Streams{Err: &w}}, name: "f", total: 4096, began: time.Now().Add(-10 * time.Second), interval: 5 * time.Second}
-	p.told = p.began
+	p.reported = p.began
 	p.add(1024)
 	p.add(1024)
 	if got := w.String(); !strings.HasPrefix(got, "f:  25%  1 KiB of 4 KiB  10") || strings.Count(got, "\n") != 1 {

@@ -236,7 +236,7 @@ func (s *speaker) write(ctx context.Context, w fsm.Write) {
 	}
 	// Another client may have written in between.
 	if r, err := s.leases.Get(ctx, w.Lease); err == nil {
-		s.deliver(ctx, fsm.Seen{Lease: w.Lease, Record: r})
+		s.deliver(ctx, fsm.Observed{Lease: w.Lease, Record: r})
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *speaker) configure(ctx context.Context, f configFile) {
 		s.follows[name] = cancel
 		s.work.Go(func() {
 			s.leases.Follow(fctx, name,
-				func(r fsm.Record) { s.deliver(fctx, fsm.Seen{Lease: name, Record: r}) },
+				func(r fsm.Record) { s.deliver(fctx, fsm.Observed{Lease: name, Record: r}) },
 				func(err error) { s.call(fctx, func() { s.leaseProblem(name, err) }) })
 		})
 	}

@@ -35,11 +35,11 @@ type requester struct {
 
 // linkState is a link's state of a request.
 type linkState struct {
-	chain   *Request // in the table
-	link    *link
-	mark    [4]byte
-	writing bool // from Submit until its memory is free
-	settled bool // the outcome is known
+	chain     *Request // in the table
+	link      *link
+	mark      [4]byte
+	writing   bool // from Submit until its memory is free
+	completed bool // the outcome is known
 }
 
 // tcpRequest is a Request being sent.
@@ -98,7 +98,7 @@ func (l *link) Cancel(r *Request, cause error) {
 		return
 	}
 	r.Err = cause
-	r.settled = true
+	r.completed = true
 	writing := r.writing
 	withdrawn := writing && l.out.withdraw((*tcpRequest)(r))
 	if !withdrawn {
@@ -127,9 +127,9 @@ func (t *tcpRequest) sent(err error) {
 	r.writing = false
 	if err != nil && l.pending.remove(r) {
 		r.Err = l.peerError(err)
-		r.settled = true
+		r.completed = true
 	}
-	over := r.settled
+	over := r.completed
 	l.rmu.Unlock()
 	if over {
 		r.Done(r)
@@ -172,12 +172,12 @@ func (q *requester) reply(xid uint32, m *Message) {
 	}
 	q.pending.remove(r)
 	q.rmu.Unlock()
-	// From here on r can neither be cancelled nor completed before it is settled.
+	// From here on r is not cancelled, and nobody else completes it, before completed is set.
 	r.Reply.Release()
 	r.Reply, *m = *m, r.Reply
 	q.place(r)
 	q.rmu.Lock()
-	r.settled = true
+	r.completed = true
 	writing := r.writing
 	q.rmu.Unlock()
 	if !writing { // else the peer answered before our write has returned
@@ -234,7 +234,7 @@ func (q *requester) end(err error) {
 		}
 		q.pending.remove(r)
 		r.Err = err
-		r.settled = true
+		r.completed = true
 		writing := r.writing
 		q.rmu.Unlock()
 		if !writing {

@@ -169,7 +169,7 @@ func TestBadMessages(t *testing.T) {
 			}
 			p.null(1000 + i) // the receive is back, and nothing else was sent
 			p.none()
-			w.settled()
+			w.waitIdle()
 			if got := w.counts.faults(c.what) - before; got != 1 {
 				t.Errorf("%v counted %d times", c.what, got)
 			}

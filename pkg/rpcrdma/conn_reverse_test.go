@@ -66,7 +66,7 @@ func TestReverse(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -166,7 +166,7 @@ func testReverseOnTheWire(t *testing.T) {
 	for i := range 10 { // receives of past reverse calls are used up
 		p.null(100 + i)
 	}
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }

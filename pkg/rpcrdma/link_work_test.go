@@ -49,7 +49,7 @@ func TestQueueFull(t *testing.T) {
 			t.Error("no sendBatch had to wait: the test does not test what it should")
 		}
 		wg.Wait()
-		w.settled()
+		w.waitIdle()
 		w.close(c)
 	})
 }

@@ -245,8 +245,8 @@ func (p *rawPeer) null(xid int) {
 	}
 }
 
-// settled waits until the server's side of all connections holds no call, and checks its accounts.
-func (w *env) settled() {
+// waitIdle waits until the server's side of all connections holds no call, and checks its accounts.
+func (w *env) waitIdle() {
 	w.t.Helper()
 	w.server.mu.Lock()
 	var conns []*Conn

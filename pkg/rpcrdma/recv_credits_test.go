@@ -59,7 +59,7 @@ func TestCreditsUnderLoad(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.settled()
+			w.waitIdle()
 			if g := c.Negotiated().Granted; g != 33 {
 				t.Errorf("%d credits granted, want 33", g)
 			}

@@ -24,8 +24,8 @@ type recvQueue struct {
 	shared bool
 	depth  int // the most posted receives
 	// posted receives beyond the promised ones, to find out in time connections that take too many
-	margin int
-	told   func(int) // gets the change of posted receives
+	margin   int
+	onPosted func(int) // gets the change of posted receives
 
 	mu       sync.Mutex
 	free     *recvBuffer
@@ -82,8 +82,8 @@ func (q *recvQueue) postLocked(n int) (short, err error) {
 
 func (q *recvQueue) countPostedLocked(n int) {
 	q.posted += n
-	if q.told != nil {
-		q.told(n)
+	if q.onPosted != nil {
+		q.onPosted(n)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *srqSet) attach(in rdma.ConnRequest) *srq {
 			return nil
 		}
 		q = &srq{recvQueue: newRecvQueue(s.cfg.Pool, [][]int{{s.receiveSize()}}), rdma: posts, key: key}
-		q.to, q.shared, q.depth, q.margin, q.told = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.SRQPosted
+		q.to, q.shared, q.depth, q.margin, q.onPosted = posts, true, posts.Depth(), min(sharedMargin, posts.Depth()/2), s.cfg.Observer.SRQPosted
 		s.queues[key] = q
 	}
 	q.connections++

@@ -68,7 +68,7 @@ func TestSharedShapes(t *testing.T) {
 	}
 	wg.Wait()
 	w.promises()
-	w.settled()
+	w.waitIdle()
 	w.promises()
 	w.close(clients...)
 }
@@ -225,7 +225,7 @@ func TestSharedChurn(t *testing.T) {
 		wg.Wait()
 		eventually(t, "the others are gone", func() bool { return w.server.Connections() == 1 })
 	}
-	w.settled()
+	w.waitIdle()
 	posted, promised := w.promises()
 	if most := atOnce*(credits+spareReceives) + sharedMargin; promised != credits+spareReceives || posted > most {
 		t.Errorf("%d receives are posted, %d promised; want at most %d, and %d", posted, promised, most, credits+spareReceives)
@@ -235,7 +235,7 @@ func TestSharedChurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.settled()
+	w.waitIdle()
 	if posted, _ := w.promises(); posted > credits+spareReceives+sharedMargin {
 		t.Errorf("%d receives are posted, want at most %d", posted, credits+spareReceives+sharedMargin)
 	}
@@ -295,7 +295,7 @@ func TestSharedAccounts(t *testing.T) {
 		d := new(device)
 		told := 0
 		q := newRecvQueue(pool, [][]int{{4096}})
-		q.shared, q.to, q.depth, q.margin, q.told = true, d, draw(4, 40, "depth"), draw(0, 8, "margin"), func(n int) { told += n }
+		q.shared, q.to, q.depth, q.margin, q.onPosted = true, d, draw(4, 40, "depth"), draw(0, 8, "margin"), func(n int) { told += n }
 		type conn struct {
 			recvCredits
 			may  int // messages that the peer may send

@@ -41,7 +41,7 @@ func TestPlacements(t *testing.T) {
 				if n := c.Stats().Sends - before.Sends; n != 3 {
 					t.Errorf("three calls took %d Sends", n)
 				}
-				w.settled()
+				w.waitIdle()
 				w.close(c)
 			})
 		}
@@ -75,7 +75,7 @@ func TestPlacementCredits(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				w.settled()
+				w.waitIdle()
 				r := &c.conn.receives
 				eventually(t, "the client's receives are given back", func() bool {
 					r.mu.Lock()

@@ -51,7 +51,7 @@ func TestBackGroups(t *testing.T) {
 					}
 				}
 				callbacks.wg.Wait()
-				w.settled()
+				w.waitIdle()
 				w.close(c)
 			})
 		}
@@ -105,7 +105,7 @@ func TestBackGroupsUnderLoad(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.settled()
+			w.waitIdle()
 			w.close(c)
 		})
 	}
@@ -181,7 +181,7 @@ func TestBackRefused(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 

@@ -50,7 +50,7 @@ func TestExposed(t *testing.T) {
 				if err := (&move{args: []int{9000}, results: []int{9000, 9000}}).do(c, w.cpool); err != nil {
 					t.Error(err)
 				}
-				w.settled()
+				w.waitIdle()
 				out := &c.conn.requester
 				out.mu.Lock()
 				if out.exposing != 0 || out.inFlight != 0 {

@@ -302,7 +302,7 @@ func TestWaitUnderLoad(t *testing.T) {
 					}()
 				}
 				wg.Wait()
-				w.settled()
+				w.waitIdle()
 				w.close(c)
 			})
 		}

@@ -244,8 +244,8 @@ func (in *responder) blame(handle wire.Handle) {
 type retainedReplies struct {
 	n atomic.Int32 // length of list, to look without the lock
 
-	taken uint64        // credits that calls took; changed with recvMu held
-	given atomic.Uint64 // those of them that answers gave back; some answers may not be posted yet
+	taken    uint64        // credits that calls took; changed with recvMu held
+	returned atomic.Uint64 // credits that answers gave back; some may not be posted yet
 
 	budget *bufpool.Budget
 

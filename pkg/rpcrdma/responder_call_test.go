@@ -66,7 +66,7 @@ func TestUnsortedReads(t *testing.T) {
 			t.Errorf("call %d: the server saw %d bytes with sum %#x, want %d with %#x", xid, n, sum, len(all), checksumOf(all))
 		}
 	}
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }

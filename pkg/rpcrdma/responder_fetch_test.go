@@ -167,7 +167,7 @@ func TestRetainedTogether(t *testing.T) {
 				t.Fatalf("answer %+v", h)
 			}
 		}
-		w.settled()
+		w.waitIdle()
 		if n := budget.Retained(); n == 0 || n > total/8 {
 			t.Errorf("with %d connections %d bytes are kept, at most %d may be", len(peers), n, total/8)
 		}

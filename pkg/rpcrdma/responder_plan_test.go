@@ -29,7 +29,7 @@ func TestKeptIdentity(t *testing.T) {
 		t.Helper()
 		before := w.handler.calls
 		f()
-		w.settled()
+		w.waitIdle()
 		if n := w.handler.calls - before; n != want {
 			t.Errorf("%d calls were executed, want %d", n, want)
 		}

@@ -62,7 +62,7 @@ func (ic *inCall) Drop(*oncrpc.Call) {
 // another one with its XID.
 func (ic *inCall) Supersede(*oncrpc.Call) {
 	in := ic.in
-	in.retained.given.Add(uint64(ic.taken))
+	in.retained.returned.Add(uint64(ic.taken))
 	if err := in.receives.replace(ic.held); err != nil {
 		in.fail(err)
 	}
@@ -150,7 +150,7 @@ func (ic *inCall) grantCredits() (wire.Credits, error) {
 	if ic.granted, err = in.receives.answer(account, asked, ic.held); err != nil {
 		return 0, err
 	}
-	in.retained.given.Add(uint64(ic.taken))
+	in.retained.returned.Add(uint64(ic.taken))
 	in.cfg.Observer.Credits(ic.granted.credits, ic.granted.inUse)
 	return wire.Credits(ic.granted.credits), nil
 }

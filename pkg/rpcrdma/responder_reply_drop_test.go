@@ -66,7 +66,7 @@ func TestSupersede(t *testing.T) {
 	call.Supersede()
 	p.null(2) // the call that took its place
 	p.none()
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }

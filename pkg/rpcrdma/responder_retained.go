@@ -98,7 +98,7 @@ func letGoOf(old *inCall) {
 // markSent marks a reply as posted: later answers are behind it.
 func (k *retainedReplies) markSent(ic *inCall) {
 	k.mu.Lock()
-	ic.posted, ic.before = true, k.given.Load()-uint64(ic.taken)
+	ic.posted, ic.before = true, k.returned.Load()-uint64(ic.taken)
 	k.mu.Unlock()
 }
 

@@ -53,7 +53,7 @@ func TestKeptReplies(t *testing.T) {
 	if w.handler.calls != calls+1 {
 		t.Error("a call without kept reply was not executed")
 	}
-	w.settled()
+	w.waitIdle()
 	if _, bytes := w.server.only().responder.retained.held(); bytes != 0 {
 		t.Errorf("%d bytes are counted for replies that are gone", bytes)
 	}
@@ -87,7 +87,7 @@ func TestKeptWithoutBudget(t *testing.T) {
 	if n := w.server.only().responder.retained.n.Load(); n != 2 {
 		t.Errorf("%d replies are kept, want 2", n)
 	}
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }
@@ -128,7 +128,7 @@ func TestKeptGroups(t *testing.T) {
 	}
 	for range 3 * credits {
 		group()
-		w.settled() // so that the replies before this one are known
+		w.waitIdle() // so that the replies before this one are known
 	}
 	if n, _ := in.retained.held(); n != credits {
 		t.Errorf("%d replies are kept, want %d", n, credits)
@@ -182,7 +182,7 @@ func TestKeptBytes(t *testing.T) {
 	if n, bytes := kept.held(); bytes > retainedBytes || n < 6 || n > 8 {
 		t.Errorf("%d replies are kept, of %d bytes", n, bytes)
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -203,7 +203,7 @@ func TestKeptInOrder(t *testing.T) {
 				i := rapid.IntRange(0, len(calls)-1).Draw(t, "which")
 				ic := calls[i]
 				calls = append(calls[:i], calls[i+1:]...)
-				k.given.Add(uint64(ic.taken))
+				k.returned.Add(uint64(ic.taken))
 				if rapid.Bool().Draw(t, "as a group") {
 					k.retainForReport(ic)
 					k.markSent(ic)
@@ -282,7 +282,7 @@ func TestMoreRoom(t *testing.T) {
 		if w.handler.calls != n {
 			t.Errorf("%d calls were executed, want %d", w.handler.calls, n)
 		}
-		w.settled()
+		w.waitIdle()
 		w.close(c)
 	}
 }

@@ -316,7 +316,7 @@ func (x *transcript) goesOn() error {
 				return fmt.Errorf("answer to a further call: %+v", h)
 			}
 		}
-		x.w.settled()
+		x.w.waitIdle()
 		return nil
 	}
 	done := make(chan error, 1)

@@ -70,7 +70,7 @@ func TestAnotherExtension(t *testing.T) {
 				t.Errorf("known %v: %x is answered %x, must be %x", known, c.send, got, c.want)
 			}
 		}
-		w.settled()
+		w.waitIdle()
 		p.close()
 		w.close()
 	}

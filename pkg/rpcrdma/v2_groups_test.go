@@ -31,7 +31,7 @@ func TestExtensions(t *testing.T) {
 				w.handler.async = server == client
 				c := w.dial(extended(client))
 				testShapes(w, c)
-				w.settled()
+				w.waitIdle()
 				want := TransportProperties | server&client
 				if n := c.Negotiated(); n.Extensions != want {
 					t.Errorf("client: %+v, want extensions %d", n, want)
@@ -54,7 +54,7 @@ func TestExtensionsIWARP(t *testing.T) {
 	w := newEnvOn(t, p, extended(allExtensions))
 	c := w.dial(extended(allExtensions))
 	testShapes(w, c)
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -103,7 +103,7 @@ func TestOneRoundTrip(t *testing.T) {
 			t.Errorf("%+v: RDMA operations: %+v, before %+v", s.m, then, theirs)
 		}
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -138,7 +138,7 @@ func TestGroupCredits(t *testing.T) {
 						}()
 					}
 					wg.Wait()
-					w.settled()
+					w.waitIdle()
 					r := &c.conn.receives
 					eventually(t, "the client's receives are given back", func() bool {
 						r.mu.Lock()
@@ -208,7 +208,7 @@ func TestGroupCancel(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -244,7 +244,7 @@ func TestGroupMemory(t *testing.T) {
 	for _, b := range taken {
 		b.Release()
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 	if n := small.Stats().Bufs; n != 0 {
 		t.Errorf("%d buffers remain", n)
@@ -291,7 +291,7 @@ func TestGroupGrants(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.settled()
+			w.waitIdle()
 			w.close(c)
 		})
 	}

@@ -82,7 +82,7 @@ func TestVersions(t *testing.T) {
 						}
 					}
 					w.server.mu.Unlock()
-					w.settled()
+					w.waitIdle()
 					if n := c.conn.protocolErrors.Load(); want == 2 && (n > 0 || w.counts.all() > 0) {
 						t.Errorf("%d protocol errors at the client, %d at the server: to have no properties is none", n, w.counts.all())
 					}
@@ -105,7 +105,7 @@ func TestVersion2(t *testing.T) {
 					cfg.RemoteInvalidation = inv
 				})
 				testShapes(w, c)
-				w.settled()
+				w.waitIdle()
 				w.close(c)
 			})
 		}
@@ -534,7 +534,7 @@ func TestSameXID(t *testing.T) {
 	// it uses up the receive of the last reverse call
 	p.send(words(2, 2, 8, 0, 0, 0, 0, 0, 0, rpcCall(2, procNull)))
 	p.get()
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }

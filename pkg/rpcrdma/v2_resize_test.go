@@ -82,7 +82,7 @@ func testResize(t *testing.T, ext Extensions, async bool) {
 	for range 4 { // receives posted for more credits than are needed go with messages
 		calls()
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 }
 
@@ -138,7 +138,7 @@ func TestGrow(t *testing.T) {
 	if h := p.parse2(p.get().b); h.Procedure != wire.Msg {
 		t.Errorf("answer %+v", h)
 	}
-	w.settled()
+	w.waitIdle()
 	p.close()
 	w.close()
 }
@@ -192,7 +192,7 @@ func TestGrowInGroup(t *testing.T) {
 				}
 			}
 		}
-		w.settled()
+		w.waitIdle()
 		p.close()
 		w.close()
 	}

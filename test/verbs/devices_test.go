@@ -75,7 +75,7 @@ func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 	if err := guest.Start(); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	listed := 0
 	var words []string // output between verdicts
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		line := strings.TrimRight(lines.Text(), "\r")
@@ -86,7 +86,7 @@ func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 			}
 			continue
 		}
-		told++
+		listed++
 		t.Run(m[2], func(t *testing.T) {
 			t.Logf("%s in the guest", m[3])
 			switch {
@@ -102,7 +102,7 @@ func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
 	if err := guest.Wait(); err != nil || t.Failed() {
 		t.Errorf("the guest: %v\n%s", err, strings.Join(words, "\n"))
 	}
-	if told == 0 {
+	if listed == 0 {
 		t.Error("no case was run")
 	}
 }

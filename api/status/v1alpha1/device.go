@@ -92,9 +92,9 @@ type DeviceLimits struct {
 	// Segments is the limit per request, ReadSegments per Read.
 	Segments     int `json:"segments"`
 	ReadSegments int `json:"readSegments"`
-	// ReadsIn and ReadsOut are the outstanding Reads of a connection, from and to the peer.
-	ReadsIn  int `json:"readsIn"`
-	ReadsOut int `json:"readsOut"`
+	// IRD and ORD bound the outstanding Reads of a connection, from and to the peer.
+	IRD int `json:"ird"`
+	ORD int `json:"ord"`
 	// Message is the longest message in bytes.
 	Message uint64 `json:"message"`
 	// Regions is the number of memory regions, Windows of type 2 memory windows.

@@ -226,8 +226,8 @@ type RDMA struct {
 	Credits int `json:"credits"`
 	// InUse is the number of calls in flight.
 	InUse int `json:"creditsInUse"`
-	// ReadsOut is the maximum of outstanding RDMA Reads towards the client (ORD).
-	ReadsOut           int  `json:"readsOut"`
+	// ORD is the maximum of outstanding RDMA Reads towards the client.
+	ORD                int  `json:"ord"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
 	// QueuePair is nil with software iWARP.

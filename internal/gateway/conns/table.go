@@ -172,7 +172,7 @@ func (c *conn) status() status.Client {
 	s.Network = config.RDMA
 	s.RDMA = &status.RDMA{
 		Provider: n.Attributes.Provider, Version: n.Version,
-		Credits: n.Granted, InUse: c.rdma.InUse(), ReadsOut: n.Attributes.ORD,
+		Credits: n.Granted, InUse: c.rdma.InUse(), ORD: n.Attributes.ORD,
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
 	}
 	if q := n.Attributes.QueuePair; q != nil {

@@ -24,10 +24,10 @@ type Transport struct {
 }
 
 // Moved counts bytes of RPC messages on RDMA.
-func (t *Transport) Moved(p rpcrdma.Path, bytes int) { t.moved[p].Add(uint64(bytes)) }
+func (t *Transport) Transferred(p rpcrdma.Path, bytes int) { t.moved[p].Add(uint64(bytes)) }
 
 // Fault counts an error of the RPC-over-RDMA protocol.
-func (t *Transport) Fault(f rpcrdma.ErrorKind) { t.faults[f].Add(1) }
+func (t *Transport) ProtocolError(f rpcrdma.ErrorKind) { t.faults[f].Add(1) }
 
 // Received counts bytes of calls on TCP.
 func (t *Transport) Received(b oncrpc.Bytes) { t.tcpIn.Add(uint64(b.Inline)) }

@@ -19,18 +19,18 @@ func podNamed(name string, uid types.UID) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: name, UID: uid, Labels: map[string]string{plan.LabelGateway: "fast", plan.LabelWorkload: "fast"}}}
 }
 
-func TestBoard(t *testing.T) {
+func TestStateStore(t *testing.T) {
 	b := newStateStore()
-	var told []string
+	var notified []string
 	for name, list := range map[string]*[]func(types.NamespacedName){"heard": &b.onAny, "moved": &b.onListeners, "planned": &b.onConfig} {
-		b.subscribe(list, func(g types.NamespacedName) { told = append(told, name+" "+g.String()) })
+		b.subscribe(list, func(g types.NamespacedName) { notified = append(notified, name+" "+g.String()) })
 	}
 	want := func(words ...string) {
 		t.Helper()
-		if got := strings.Join(told, ", "); got != strings.Join(words, ", ") {
-			t.Errorf("told %s, want %s", got, strings.Join(words, ", "))
+		if got := strings.Join(notified, ", "); got != strings.Join(words, ", ") {
+			t.Errorf("notified %s, want %s", got, strings.Join(words, ", "))
 		}
-		told = nil
+		notified = nil
 	}
 	gw, key := types.NamespacedName{Namespace: "storage", Name: "fast"}, types.NamespacedName{Namespace: "storage", Name: "fast-0"}
 	pod := podNamed("fast-0", "1")

@@ -21,13 +21,13 @@ type address struct {
 	state   addressState
 	present bool // on the interface
 
-	sent    int  // probes
-	next    Time // of a probe, a check, or another try
-	told    int  // announcements
-	since   Time // when it was taken up
-	defend  Time // no defence before this
-	foreign MAC  // its last claimant,
-	clash   Time // and the time of the claim
+	sent      int  // probes
+	next      Time // of a probe, a check, or another try
+	announced int  // announcements
+	since     Time // when it was taken up
+	defend    Time // no defence before this
+	foreign   MAC  // its last claimant,
+	clash     Time // and the time of the claim
 }
 
 // ask begins to probe after wait. Nothing is answered meanwhile; existing connections continue.
@@ -77,8 +77,8 @@ func (a *address) tick(now Time) {
 		}
 		a.m.do(Add{a.ip})
 	case carried:
-		if a.told < len(t.Announce) && now >= a.since+t.Announce[a.told] {
-			a.told++
+		if a.announced < len(t.Announce) && now >= a.since+t.Announce[a.announced] {
+			a.announced++
 			a.m.do(Announce{a.ip})
 		}
 		if now >= a.next {
@@ -101,7 +101,7 @@ func (a *address) added(now Time, failed bool) {
 		a.state, a.next = refused, now+a.m.t.Retry
 	default:
 		a.state = carried
-		a.since, a.told, a.next = now, 0, now+a.m.t.Check
+		a.since, a.announced, a.next = now, 0, now+a.m.t.Check
 		a.m.do(Announce{a.ip})
 	}
 }

@@ -284,7 +284,7 @@ func (w *env) put(lease, holder string, transitions int) Record {
 		if !o.cut && o.m != nil {
 			o.later(w.delay(200*time.Millisecond), func() {
 				if !o.cut {
-					o.step(Seen{lease, r})
+					o.step(Observed{lease, r})
 				}
 			})
 		}
@@ -299,7 +299,7 @@ func (n *node) reread() {
 			return
 		}
 		for _, g := range n.w.groups {
-			n.step(Seen{g.Lease, n.w.leases[g.Lease]})
+			n.step(Observed{g.Lease, n.w.leases[g.Lease]})
 		}
 	})
 }

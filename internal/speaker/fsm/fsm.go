@@ -94,8 +94,8 @@ type (
 	Present struct{ Addresses []netip.Addr }
 	// Fit reports whether the pod may take groups, and whether it may keep its own.
 	Fit struct{ Take, Keep bool }
-	// Seen is a Lease as read from the API server.
-	Seen struct {
+	// Observed is a Lease as read from the API server.
+	Observed struct {
 		Lease  string
 		Record Record
 	}
@@ -136,7 +136,7 @@ func (Tick) event()      {}
 func (Configure) event() {}
 func (Present) event()   {}
 func (Fit) event()       {}
-func (Seen) event()      {}
+func (Observed) event()  {}
 func (Written) event()   {}
 func (Added) event()     {}
 func (Heard) event()     {}
@@ -183,7 +183,7 @@ type Machine struct {
 	groups     []*group                            // in this pod's order of trying
 	byAddr     map[netip.Addr]*address
 	configured bool
-	left       map[netip.Addr]bool // on the interface, of no group yet
+	leftover   map[netip.Addr]bool // on the interface, of no group yet
 	began      Time
 	last       Time // of the last event
 	fit        Fit
@@ -197,7 +197,7 @@ type Machine struct {
 // New makes a machine at the time now, with holder identity self. random returns a number in [0,
 // n).
 func New(t Timing, self string, now Time, random func(n time.Duration) time.Duration) *Machine {
-	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, left: map[netip.Addr]bool{}, last: now, began: now}
+	return &Machine{t: t, self: self, random: random, byAddr: map[netip.Addr]*address{}, leftover: map[netip.Addr]bool{}, last: now, began: now}
 }
 
 // Step handles an event at the time now and returns the actions, in order. The caller owns the
@@ -218,7 +218,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			if x := m.byAddr[a]; x != nil {
 				x.present = true
 			} else {
-				m.left[a] = true
+				m.leftover[a] = true
 			}
 		}
 	case Fit:
@@ -226,7 +226,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			m.fitAt = now
 		}
 		m.fit = e
-	case Seen:
+	case Observed:
 		if g := m.group(e.Lease); g != nil {
 			g.seen(now, e.Record)
 		}
@@ -258,10 +258,10 @@ func (m *Machine) tick(now Time) {
 		return
 	}
 	if m.configured || m.stopping {
-		for _, a := range slices.SortedFunc(maps.Keys(m.left), netip.Addr.Compare) {
+		for _, a := range slices.SortedFunc(maps.Keys(m.leftover), netip.Addr.Compare) {
 			m.do(Remove{a}) // it is in no group
 		}
-		clear(m.left)
+		clear(m.leftover)
 	}
 	busy := false
 	for _, g := range slices.Clone(m.groups) {
@@ -330,8 +330,8 @@ func (m *Machine) configure(now Time, groups []Group) {
 			if m.byAddr[ip] != nil || owner[ip] != c.Lease {
 				continue
 			}
-			a := &address{m: m, g: g, ip: ip, present: m.left[ip]}
-			delete(m.left, ip)
+			a := &address{m: m, g: g, ip: ip, present: m.leftover[ip]}
+			delete(m.leftover, ip)
 			m.byAddr[ip] = a
 			g.addrs = append(g.addrs, a)
 			if g.state == holding {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// settled fails unless every address is carried by the holder of its Lease.
-func settled(t interface {
+// requireHolders fails unless every address is carried by the holder of its Lease.
+func requireHolders(t interface {
 	Helper()
 	Fatalf(format string, a ...any)
 }, w *env) {
@@ -68,7 +68,7 @@ func TestAtMostOneAnswers(t *testing.T) {
 		}
 		w.run(95 * time.Second)
 		w.run(45 * time.Second)
-		settled(t, w)
+		requireHolders(t, w)
 	})
 }
 
@@ -86,7 +86,7 @@ func TestEveryPause(t *testing.T) {
 			w.run(5 * time.Second)
 			w.nodes[1].start()
 			w.run(3 * time.Second)
-			settled(t, w)
+			requireHolders(t, w)
 			w.nodes[0].cut = c.cut
 			w.nodes[0].pause()
 			if c.other > 0 {
@@ -96,7 +96,7 @@ func TestEveryPause(t *testing.T) {
 			w.after(pause, w.nodes[0].wake)
 			w.after(26*time.Second, w.nodes[0].connect)
 			w.run(60 * time.Second)
-			settled(t, w)
+			requireHolders(t, w)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func steady(t *testing.T, n int) *env {
 		w.after(time.Duration(i)*2*time.Second, x.start)
 	}
 	w.run(20 * time.Second)
-	settled(t, w)
+	requireHolders(t, w)
 	return w
 }
 
@@ -131,7 +131,7 @@ func TestGroupsSpreadOverPodsThatAreReadyLate(t *testing.T) {
 		w.after(time.Minute+time.Duration(i)*2*time.Second, func() { n.step(Fit{Take: true, Keep: true}) })
 	}
 	w.run(80 * time.Second)
-	settled(t, w)
+	requireHolders(t, w)
 	for _, n := range w.nodes {
 		if len(n.on) != 2 {
 			t.Errorf("%s carries %d addresses, want those of one group:\n%v", n.name, len(n.on), w)
@@ -199,9 +199,9 @@ func TestWithoutTheServer(t *testing.T) {
 		}
 		n.connect()
 	}
-	settled(t, w)
+	requireHolders(t, w)
 	w.run(10 * time.Second)
-	settled(t, w)
+	requireHolders(t, w)
 }
 
 // TestCutOffHolderKeeps: the holder is cut off from the API server, but not from the network: the
@@ -249,7 +249,7 @@ func TestRefusedAddresses(t *testing.T) {
 	w.nodes[0].kill()
 	w.nodes[0].start()
 	w.run(40 * time.Second)
-	settled(t, w)
+	requireHolders(t, w)
 	if len(w.nodes[0].on) != 2 || len(w.nodes[1].on) != 2 {
 		t.Fatalf("carried: %d and %d addresses", len(w.nodes[0].on), len(w.nodes[1].on))
 	}
@@ -312,7 +312,7 @@ func TestForeignHost(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	w.run(10 * time.Second)
-	settled(t, w)
+	requireHolders(t, w)
 }
 
 // A request that waited too long is not answered: its sender asks again.

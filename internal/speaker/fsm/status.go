@@ -7,7 +7,7 @@ type GroupStatus struct {
 	Lease     string
 	State     string // Following, Challenging, Acquiring, Holding or Releasing
 	Holder    string // as the Lease was last seen; empty if it is free or was not seen
-	Seen      bool
+	Observed  bool
 	Valid     bool // the Lease is ours for certain
 	Addresses []AddressStatus
 }
@@ -27,7 +27,7 @@ var addressStates = [...]string{idle: "Idle", asking: "Asking", adding: "Asking"
 func (m *Machine) Status(now Time) []GroupStatus {
 	var all []GroupStatus
 	for _, g := range m.groups {
-		s := GroupStatus{Lease: g.lease, State: groupStates[g.state], Seen: g.record != nil, Valid: now < g.valid}
+		s := GroupStatus{Lease: g.lease, State: groupStates[g.state], Observed: g.record != nil, Valid: now < g.valid}
 		if g.record != nil {
 			s.Holder = g.record.Holder
 		}

@@ -129,10 +129,10 @@ func TestTroubleIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var told error
-	c.Follow(ctx, "vip-0", func(r fsm.Record) { t.Errorf("seen %+v", r) }, func(err error) { told = err; cancel() })
-	if told == nil || errors.Is(told, context.Canceled) {
-		t.Errorf("told %v", told)
+	var reported error
+	c.Follow(ctx, "vip-0", func(r fsm.Record) { t.Errorf("seen %+v", r) }, func(err error) { reported = err; cancel() })
+	if reported == nil || errors.Is(reported, context.Canceled) {
+		t.Errorf("reported %v", reported)
 	}
 	if _, err := c.Write(t.Context(), fsm.Write{Lease: "vip-0", Version: "1"}, time.Now()); err == nil {
 		t.Error("a Lease that is not there was written")

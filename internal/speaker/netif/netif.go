@@ -81,7 +81,7 @@ func (d Device) Add(ip netip.Addr, networks []netip.Prefix, gateways []netip.Add
 
 func (d Device) add(ip netip.Addr, networks []netip.Prefix, gateways []netip.Addr) error {
 	if ip.Is4() {
-		if err := quiet(); err != nil {
+		if err := restrictARP(); err != nil {
 			return err
 		}
 	}

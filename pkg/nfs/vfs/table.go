@@ -189,24 +189,24 @@ func (fs *FS) janitor() {
 	defer tick.Stop()
 	var batch []*Node
 	for {
-		hurry := false
+		syncAll := false
 		select {
 		case <-fs.stop:
 			return
 		case <-tick.C:
 		case <-fs.kick:
-			hurry = true
+			syncAll = true
 		}
 		for i := range fs.table.shard {
-			batch = fs.table.shard[i].tidy(fs, batch[:0], hurry)
+			batch = fs.table.shard[i].tidy(fs, batch[:0], syncAll)
 		}
 		clear(batch[:cap(batch)])
 		fs.table.trim(0)
 	}
 }
 
-// tidy maintains the nodes of a shard. With hurry it syncs unstable writes of any age.
-func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
+// tidy maintains the nodes of a shard. With syncAll it syncs unstable writes of any age.
+func (s *shard) tidy(fs *FS, batch []*Node, syncAll bool) []*Node {
 	s.mu.Lock()
 	for _, n := range s.nodes {
 		if n.refs.Load() == 0 {
@@ -218,7 +218,7 @@ func (s *shard) tidy(fs *FS, batch []*Node, hurry bool) []*Node {
 	for _, n := range batch {
 		var st Stat
 		old := fs.now()-n.used.Load() > int64(idleTimeout)
-		if n.Stat(&st) == nil && n.dirty() && (old || hurry) {
+		if n.Stat(&st) == nil && n.dirty() && (old || syncAll) {
 			_ = n.Sync(false) // the failure changed the verifier
 		}
 		n.Release()

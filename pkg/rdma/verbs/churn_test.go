@@ -35,7 +35,7 @@ func objects(t *testing.T) string {
 func calm(t *testing.T, want string) (got string) {
 	same := 0
 	for range 20 {
-		time.Sleep(farewell / 4) // the kernel frees objects later
+		time.Sleep(lingerTime / 4) // the kernel frees objects later
 		last := got
 		got = objects(t)
 		if same++; got != last {

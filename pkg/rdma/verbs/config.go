@@ -80,9 +80,9 @@ type Limits struct {
 	// Segments bounds those of a request, ReadSegments those of a Read.
 	Segments     int
 	ReadSegments int
-	// ReadsIn and ReadsOut bound the outstanding Reads of a connection, from the peer and to it.
-	ReadsIn  int
-	ReadsOut int
+	// IRD and ORD bound the outstanding Reads of a connection, from the peer and to it.
+	IRD int
+	ORD int
 	// Message is the longest message in bytes.
 	Message uint64
 	// Regions bounds the memory regions, Windows the memory windows of type 2: 0 if the device has

@@ -105,7 +105,7 @@ func (i *ident) resolve(ctx context.Context, at netip.AddrPort) error {
 // establish makes librdmacm connect to the peer, or accept it.
 func (i *ident) establish(data []byte, s connParams, accept C.int) syscall.Errno {
 	exponent := ackExponent(i.p.cfg.AckTimeout)
-	return aside(func() syscall.Errno {
+	return onHelper(func() syscall.Errno {
 		if exponent != 0 {
 			// kernels before 5.1 use their own alone
 			C.sv_set_ack_timeout(i.id, C.uint8_t(exponent))
@@ -117,7 +117,7 @@ func (i *ident) establish(data []byte, s connParams, accept C.int) syscall.Errno
 
 // reject refuses the peer.
 func (i *ident) reject(data []byte) syscall.Errno {
-	return aside(func() syscall.Errno {
+	return onHelper(func() syscall.Errno {
 		d, n := private(data)
 		return syscall.Errno(C.sv_reject(i.id, d, n))
 	})

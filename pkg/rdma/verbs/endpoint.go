@@ -172,7 +172,7 @@ func (e *endpoint) openQueues() C.int {
 	}
 	cfg := &e.p.cfg
 	n := e.dev.queues.Add(1) - 1
-	return aside(func() C.int {
+	return onHelper(func() C.int {
 		return C.sv_open(e.q, e.id, e.space.pd, shared, &C.struct_sv_settings{
 			sends: C.int(len(e.sq)), receives: C.int(e.connParams.receives), segments: C.int(e.segments), max_inline: C.int(cfg.Inline),
 			vector:         C.int(vector(cfg.CompletionVectors, int(e.id.verbs.num_comp_vectors), n)),
@@ -194,7 +194,7 @@ const rnrTimer = 12
 // established records the connection's attributes, and watches for its end.
 func (e *endpoint) established() {
 	if e.shared != nil && e.dev.limits.iwarp == 0 {
-		if errno := aside(func() C.int { return C.sv_rnr_timer(e.q, rnrTimer) }); errno != 0 {
+		if errno := onHelper(func() C.int { return C.sv_rnr_timer(e.q, rnrTimer) }); errno != 0 {
 			e.p.cfg.Logger.Debug("the RDMA device keeps its own RNR timer", "device", e.dev.name, "error", syscall.Errno(errno))
 		}
 	}
@@ -215,7 +215,7 @@ func (e *endpoint) free() {
 	e.exposed.free(e.q)
 	e.giveBack()
 	e.events.leave(e.objects()...)
-	aside(func() struct{} { C.sv_destroy_qp(e.q); return struct{}{} })
+	onHelper(func() struct{} { C.sv_destroy_qp(e.q); return struct{}{} })
 	e.giveBack()
 	for n := e.sqHead; n < e.sqTail; n++ {
 		if mr := e.slot(n).sink; mr != nil {
@@ -249,12 +249,12 @@ func (e *endpoint) finish() {
 		e.idle.Stop()
 	}
 	e.mu.Unlock()
-	aside(func() C.int { return C.rdma_disconnect(e.id) })
+	onHelper(func() C.int { return C.rdma_disconnect(e.id) })
 	e.mu.Lock() // after any post in progress
 	e.free()
 	e.mu.Unlock()
 	close(e.freed)
-	e.leave()
+	e.linger()
 }
 
 // Close implements [rdma.Endpoint].

@@ -93,12 +93,12 @@ type ident struct {
 	token uintptr
 	steps chan event // events while connecting
 
-	mu     sync.Mutex
-	over   bool
-	last   event  // the event of its end
-	notify func() // called at the end, once
-	left   bool   // only the peer may still need it, to learn of its end
-	freed  bool
+	mu        sync.Mutex
+	over      bool
+	last      event  // the event of its end
+	notify    func() // called at the end, once
+	lingering bool   // only the peer may still need it, to learn of its end
+	freed     bool
 }
 
 // newIdent makes an ident for id, or for a new one.
@@ -150,10 +150,10 @@ func (i *ident) happened(ev event) {
 		return
 	}
 	i.over, i.last = true, ev
-	notify, left := i.notify, i.left
+	notify, lingering := i.notify, i.lingering
 	i.mu.Unlock()
 	switch {
-	case left:
+	case lingering:
 		i.free()
 	case notify != nil:
 		notify()
@@ -201,20 +201,20 @@ func (i *ident) free() {
 	i.p.destroyOf(i.id)
 }
 
-// farewell bounds the time that an id stays for the peer's answer to our disconnecting.
-const farewell = 2 * time.Second
+// lingerTime bounds the time that an id stays for the peer's answer to our disconnecting.
+const lingerTime = 2 * time.Second
 
-// leave frees the id when the peer has answered our disconnecting, or after farewell.
-func (i *ident) leave() {
+// linger frees the id when the peer has answered our disconnecting, or after lingerTime.
+func (i *ident) linger() {
 	i.mu.Lock()
-	i.left = true
+	i.lingering = true
 	over := i.over
 	i.mu.Unlock()
 	if over {
 		i.free()
 		return
 	}
-	time.AfterFunc(farewell, i.free)
+	time.AfterFunc(lingerTime, i.free)
 }
 
 func (i *ident) localAddr() net.Addr  { return goAddr(C.rdma_get_local_addr(i.id)) }

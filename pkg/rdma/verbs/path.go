@@ -17,7 +17,7 @@ import (
 // path describes the queue pair of an established connection, nil if the device refuses.
 func (e *endpoint) path() *rdma.QueuePair {
 	var c C.struct_sv_path
-	if errno := aside(func() C.int { return C.sv_path_of(e.q, &c) }); errno != 0 {
+	if errno := onHelper(func() C.int { return C.sv_path_of(e.q, &c) }); errno != 0 {
 		e.p.cfg.Logger.Debug("query of an RDMA queue pair failed", "device", e.dev.name, "error", syscall.Errno(errno))
 		return nil
 	}

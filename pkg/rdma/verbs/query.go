@@ -22,7 +22,7 @@ func Query(name string) (limits Limits, err error) {
 		}
 		limits = Limits{
 			Connections: int(l.max_connections), Queue: int(l.max_work), Completions: int(l.max_completions), Segments: int(l.max_segments),
-			ReadSegments: int(l.max_read_segments), ReadsIn: int(l.max_reads_in), ReadsOut: int(l.max_reads_out), Message: uint64(l.max_message),
+			ReadSegments: int(l.max_read_segments), IRD: int(l.max_reads_in), ORD: int(l.max_reads_out), Message: uint64(l.max_message),
 			Regions: int(l.max_regions), Windows: int(l.max_windows),
 		}
 		return nil

@@ -105,7 +105,7 @@ func TestIdleRemoval(t *testing.T) {
 		defer c.free(t)
 		c.close(t)
 		_ = c.l.Close()
-		time.Sleep(farewell + time.Second) // the ids are gone
+		time.Sleep(lingerTime + time.Second) // the ids are gone
 		command(t, *remove)
 		command(t, *add)
 	}

@@ -272,7 +272,7 @@ func (e *endpoint) verdict(over bool) error {
 	case e.failure.err != nil && !e.failure.flushed:
 		return e.failure.err
 	case over:
-		return e.farewellLocked()
+		return e.endCauseLocked()
 	case e.broken != nil:
 		return e.broken
 	case e.failure.flushed:
@@ -292,8 +292,8 @@ func (e *endpoint) expiredLocked(d time.Duration) bool {
 	return !now.Before(e.limit)
 }
 
-// farewellLocked returns the connection manager's cause of the end. The caller holds mu.
-func (e *endpoint) farewellLocked() error {
+// endCauseLocked returns the connection manager's cause of the end. The caller holds mu.
+func (e *endpoint) endCauseLocked() error {
 	last, _ := e.ended()
 	if last.kind != C.RDMA_CM_EVENT_DISCONNECTED {
 		return fmt.Errorf("verbs: %s: %w", e.dev.name, last.err())

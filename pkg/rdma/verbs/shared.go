@@ -177,7 +177,7 @@ func (e *endpoint) giveBack() {
 		return
 	}
 	if e.q.qp != nil {
-		aside(func() struct{} { C.sv_fail(e.q); return struct{}{} })
+		onHelper(func() struct{} { C.sv_fail(e.q); return struct{}{} })
 		if !e.awaitLast() {
 			e.p.cfg.Logger.Debug("the RDMA device did not report the last shared receive of a connection", "device", e.dev.name)
 		}

@@ -94,8 +94,8 @@ func (t *thread) serve() {
 	}
 }
 
-// aside runs f on a helper, or on the manager's thread if there is none.
-func aside[T any](f func() T) (v T) {
+// onHelper runs f on a helper, or on the manager's thread if there is none.
+func onHelper[T any](f func() T) (v T) {
 	c := newCall(func() { v = f() })
 	if t := helpers(); t != nil {
 		t.do(c)

@@ -102,7 +102,7 @@ func (p *Adaptive) Latency(kind int, d time.Duration) {
 		return
 	}
 	now := p.clock()
-	if !p.latencies.note(kind, d, now) || !p.mu.TryLock() {
+	if !p.latencies.add(kind, d, now) || !p.mu.TryLock() {
 		return
 	}
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (a *account) Credits(requested, _ int) int {
 		return a.grant
 	}
 	if a.calls >= a.grant || now-a.since >= roundTrip {
-		m.use.note(a.calls, now-a.since, now, m.grant, p.shares.limits)
+		m.use.observe(a.calls, now-a.since, now, m.grant, p.shares.limits)
 		a.calls, a.since = 0, now
 	}
 	a.again = p.shares.settle(m, requested, a.posted, a.size, now)

@@ -44,8 +44,8 @@ type speed struct {
 
 const sumBits = 40
 
-// note adds a call that took d, and reports whether aggregate is due.
-func (s *latencies) note(kind int, d, now time.Duration) bool {
+// add adds a call that took d, and reports whether aggregate is due.
+func (s *latencies) add(kind int, d, now time.Duration) bool {
 	s.kinds[uint(kind)%Kinds].sum.Add(1<<sumBits | uint64(log2(max(d, quick))))
 	return int64(now) >= s.due.Load()
 }

@@ -19,8 +19,8 @@ type use struct {
 	looked time.Duration // start of the period
 }
 
-// note counts calls that took d, until now, with a grant.
-func (u *use) note(calls int, d, now time.Duration, grant int, l Limits) {
+// observe counts calls that took d, until now, with a grant.
+func (u *use) observe(calls int, d, now time.Duration, grant int, l Limits) {
 	need := calls
 	if d > roundTrip {
 		need = int(time.Duration(calls) * roundTrip / d)

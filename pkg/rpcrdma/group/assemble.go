@@ -35,13 +35,13 @@ const (
 //	  |                          | Bad, Broken
 //	  +------ Ignored ... ------ given up
 type Assembler struct {
-	layout *Layout
-	lead   *wire.Header
-	open   bool // between the first and the last transmission
-	parts  []part
-	segs   [][]byte // of all parts
-	given  givenUp
-	report wire.Report
+	layout  *Layout
+	lead    *wire.Header
+	open    bool // between the first and the last transmission
+	parts   []part
+	segs    [][]byte // of all parts
+	givenUp givenUp
+	report  wire.Report
 
 	origins []int
 	spans   []span
@@ -50,12 +50,12 @@ type Assembler struct {
 
 // part is a received transmission.
 type part struct {
-	buf    *bufpool.Buf
-	at     int // index of its first segment in Assembler.segs
-	header int // start of the payload stream
-	inline int // end of the payload stream
-	n      int // length of the transmission
-	kept   bool
+	buf        *bufpool.Buf
+	at         int // index of its first segment in Assembler.segs
+	header     int // start of the payload stream
+	inline     int // end of the payload stream
+	n          int // length of the transmission
+	referenced bool
 }
 
 // givenUp is a group that was given up but may still receive transmissions.
@@ -79,11 +79,11 @@ func (a *Assembler) Add(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf, 
 	if a.open {
 		return a.proceed(h, segs, n, buf)
 	}
-	if a.given.takes(h) {
+	if a.givenUp.takes(h) {
 		release(buf)
 		return Ignored
 	}
-	a.given = givenUp{}
+	a.givenUp = givenUp{}
 	if h.Procedure != wire.Optional || h.Operation < wire.XmtReq || h.Operation > wire.XmtCont {
 		return Other
 	}
@@ -137,7 +137,7 @@ func (a *Assembler) take(h *wire.Header, segs [][]byte, n int, buf *bufpool.Buf)
 		a.segs = append(a.segs, s)
 		end += len(s)
 	}
-	a.parts = append(a.parts, part{buf: buf, at: at, header: h.Size, inline: h.Size + int(size), n: min(n, end), kept: size > 0})
+	a.parts = append(a.parts, part{buf: buf, at: at, header: h.Size, inline: h.Size + int(size), n: min(n, end), referenced: size > 0})
 	if len(a.parts) < int(a.lead.Transmit.Count) {
 		return More
 	}
@@ -171,7 +171,7 @@ func (a *Assembler) fail(h *wire.Header, r wire.Report) {
 		r.Lead, r.HasLead = id(a.lead), true
 	}
 	a.report = r
-	a.given = givenUp{a.lead.XID, a.lead.Direction, true}
+	a.givenUp = givenUp{a.lead.XID, a.lead.Direction, true}
 	a.release()
 }
 
@@ -203,7 +203,7 @@ func (a *Assembler) GiveUp() {
 // following continuations with that XID and direction are ignored.
 func (a *Assembler) Skip(xid wire.XID, d wire.Direction) {
 	a.reset()
-	a.given = givenUp{xid, d, true}
+	a.givenUp = givenUp{xid, d, true}
 }
 
 func (a *Assembler) reset() {
@@ -233,7 +233,7 @@ func (a *Assembler) Message(m *oncrpc.Message) {
 	a.items(m)
 	for i := range a.parts {
 		p := &a.parts[i]
-		if p.buf != nil && p.kept {
+		if p.buf != nil && p.referenced {
 			m.Own(p.buf)
 			p.buf = nil
 		}

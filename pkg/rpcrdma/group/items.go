@@ -122,7 +122,7 @@ func (a *Assembler) checkPlaces() wire.Report {
 		if used := p.inline - seg.At; s.from < used {
 			return a.about(i, wire.Report{Code: wire.BadOffset, Current: uint32(s.from), Min: uint32(min(used, seg.Length)), Max: uint32(seg.Length - 1)})
 		}
-		p.kept = true
+		p.referenced = true
 	}
 	inline, out := 0, 0
 	for i := range a.parts {

@@ -5,9 +5,9 @@ import "fmt"
 // Values are the properties of one side: those announced, and defaults for the rest. The zero
 // Values are the defaults. They must not be copied.
 type Values struct {
-	size      uint32 // as announced, or 0
-	structure BufferStructure
-	told      bool // the structure was announced
+	size         uint32 // as announced, or 0
+	structure    BufferStructure
+	hasStructure bool // the structure was announced
 
 	backward        uint32 // as announced, if hasBackward
 	hasBackward     bool
@@ -23,7 +23,7 @@ const DefaultReceiveSize = 4096
 // section 8.3).
 func (v *Values) ReceiveSize() uint32 {
 	switch {
-	case v.told && (v.size == 0 || v.size > v.structure.Length):
+	case v.hasStructure && (v.size == 0 || v.size > v.structure.Length):
 		return v.structure.Length
 	case v.size != 0:
 		return v.size
@@ -33,7 +33,7 @@ func (v *Values) ReceiveSize() uint32 {
 
 // Structure returns the structure of the side's receive buffers. It is v's until the next Set.
 func (v *Values) Structure() *BufferStructure {
-	if !v.told {
+	if !v.hasStructure {
 		v.structure.plain(v.ReceiveSize())
 	}
 	return &v.structure
@@ -90,7 +90,7 @@ func (v *Values) set(p *Property) {
 	case RTRSupport:
 		v.support = n & (AcceptsRequest | AcceptsResponse | AcceptsContinue)
 	case ReceiveBufferStructure:
-		v.told = len(p.Value) > 0 && v.structure.Parse(p.Value) == nil
+		v.hasStructure = len(p.Value) > 0 && v.structure.Parse(p.Value) == nil
 	case RequestReceiveLimit:
 		v.requests = n
 	case ResponseSendLimit:

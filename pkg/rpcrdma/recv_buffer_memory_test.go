@@ -95,7 +95,7 @@ func TestDryPool(t *testing.T) {
 						t.Fatal(err)
 					}
 					releaseEach(g.taken)
-					w.settled()
+					w.waitIdle()
 					w.close(c)
 					if n := pool.Stats().Bufs; n != 0 {
 						t.Errorf("%d buffers remain", n)
@@ -129,7 +129,7 @@ func TestDryReverse(t *testing.T) {
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}
-	w.settled()
+	w.waitIdle()
 	taken := drain(pool, defaultInline)
 	if err := null(w.back(), w.pool, procNull); !errors.Is(err, errNoReceive) {
 		t.Errorf("a reverse call without memory: %v, want %v", err, errNoReceive)
@@ -141,7 +141,7 @@ func TestDryReverse(t *testing.T) {
 	if err := null(c, w.cpool, procNull); err != nil {
 		t.Fatal(err)
 	}
-	w.settled()
+	w.waitIdle()
 	w.close(c)
 	if n := pool.Stats().Bufs; n != 0 {
 		t.Errorf("%d buffers remain", n)

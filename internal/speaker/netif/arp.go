@@ -23,9 +23,9 @@ const (
 	announceBest = 2
 )
 
-// quiet keeps the kernel silent about addresses of scope host, on every interface of the pod: one
-// that lies on the same network would otherwise answer for another's addresses.
-func quiet() error {
+// restrictARP keeps the kernel from answering for addresses of scope host, on every interface of
+// the pod: one on the same network would otherwise answer for the addresses of another.
+func restrictARP() error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return err
