@@ -149,6 +149,7 @@ var errorsOf = map[nfs4.Op]string{
 	nfs4.OpCommit:            "ACCESS ISDIR SYMLINK WRONG_TYPE",
 	nfs4.OpCreate:            "ACCESS ATTRNOTSUPP BADCHAR BADNAME BADOWNER BADTYPE DQUOT EXIST INVAL MLINK NAMETOOLONG NOSPC NOTDIR PERM ROFS",
 	nfs4.OpCreateSession:     "CLID_INUSE INVAL NOENT NOT_ONLY_OP NOSPC SEQ_MISORDERED STALE_CLIENTID TOOSMALL",
+	nfs4.OpDelegReturn:       "ADMIN_REVOKED BAD_STATEID DELEG_REVOKED EXPIRED INVAL NOTSUPP OLD_STATEID",
 	nfs4.OpDestroyClientID:   "CLIENTID_BUSY NOT_ONLY_OP STALE_CLIENTID",
 	nfs4.OpDestroySession:    "BACK_CHAN_BUSY BADSESSION CB_PATH_DOWN CONN_NOT_BOUND_TO_SESSION NOT_ONLY_OP STALE_CLIENTID",
 	nfs4.OpExchangeID:        "BADCHAR CLID_INUSE ENCR_ALG_UNSUPP HASH_ALG_UNSUPP INVAL NOENT NOT_ONLY_OP NOT_SAME",
@@ -264,6 +265,10 @@ var otherwise = map[nfs4.Op]map[string]string{
 	nfs4.OpClose:          {"LOCKS_HELD": "CLOSE ends the locks"},
 	nfs4.OpCreate:         {"PERM": "without privilege, NFS4ERR_ACCESS comes first"},
 	nfs4.OpCreateSession:  {"NOENT": "the RFC names no case", "CLID_INUSE": "TestCreateSession"},
+	nfs4.OpDelegReturn: {
+		"DELEG_REVOKED": "a test of delegations", "INVAL": "the RFC names no case", "NOTSUPP": "it is supported",
+		"OLD_STATEID": "the stateid of a delegation does not change",
+	},
 	nfs4.OpDestroySession: {
 		"CONN_NOT_BOUND_TO_SESSION": "without state protection each connection may end a session, as with Linux",
 		"STALE_CLIENTID":            "a session ends with its client: NFS4ERR_BADSESSION",

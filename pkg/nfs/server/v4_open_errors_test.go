@@ -6,6 +6,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
+	"sluice.dev/sluice/test/prereq"
 )
 
 func TestOpenErrors(t *testing.T) { testFailures(t, openFailures) }
@@ -114,6 +115,7 @@ func openFailures(e *errorEnv) (list []failure) {
 			continue
 		}
 		by(x.by, nfs4.OpClose, x.want, x.name, file, closeOp(x.id))
+		by(x.by, nfs4.OpDelegReturn, x.want, x.name, file, op4(nfs4.OpDelegReturn, stateID(x.id)))
 		by(x.by, nfs4.OpOpenDowngrade, x.want, x.name, file, down(x.id, accR, 0))
 		switch x.name {
 		case "a lock stateid", "a stateid of another file":
@@ -121,6 +123,7 @@ func openFailures(e *errorEnv) (list []failure) {
 			by(x.by, nfs4.OpFreeStateID, x.want, x.name, op4(nfs4.OpFreeStateID, stateID(x.id)))
 		}
 	}
+	add(nfs4.OpDelegReturn, nfs4.ErrBadStateID, "an open", file, op4(nfs4.OpDelegReturn, stateID(e.open.StateID)))
 	add(nfs4.OpFreeStateID, nfs4.ErrLocksHeld, "a lock", op4(nfs4.OpFreeStateID, stateID(e.lock)))
 	return list
 }
@@ -183,6 +186,32 @@ func TestCreatedOwners(t *testing.T) {
 			if st := e.lstat(name); st.Uid != x.uid || st.Gid != x.gid || st.Mode&0o777 != 0o640 {
 				t.Errorf("%s: owner %d:%d, mode %o", name, st.Uid, st.Gid, st.Mode)
 			}
+		}
+	}
+}
+
+// TestCreatedACL creates with a mode and an access control list in each mode of creation: the list
+// decides (RFC 8881 section 6.4.3).
+func TestCreatedACL(t *testing.T) {
+	s := newEnv4(t, nil).session("client")
+	if !s.env.s.fs.Capabilities().ACLs {
+		prereq.Missing(t, "the file system has no access control lists")
+	}
+	ace := func(mask int, who string) Raw { return Fields(int(nfs4.ACEAllow), 0, mask, who) }
+	const read, write, execute = int(nfs4.ACEReadData), int(nfs4.ACEWriteData | nfs4.ACEAppendData), int(nfs4.ACEExecute)
+	list := []any{3, ace(read|write|execute, "OWNER@"), ace(read|execute, "GROUP@"), ace(read, "EVERYONE@")}
+	only := Attrs([]uint32{nfs4.AttrACL}, list...)
+	both := Attrs([]uint32{nfs4.AttrACL, nfs4.AttrMode}, append(list, 0o600)...)
+	for name, how := range map[string]Raw{
+		"unchecked": Fields(1, int(nfs4.Unchecked), both), "guarded": Fields(1, int(nfs4.Guarded), both),
+		"exclusive": exclusive1("verifier", both), "only": exclusive1("verifier", only),
+	} {
+		o := s.open("o", accRW, 0, how, name)
+		if !o.AttrSet.Has(nfs4.AttrACL) || o.AttrSet.Has(nfs4.AttrMode) != (name != "only") {
+			t.Errorf("%s: attrset %v", name, o.AttrSet)
+		}
+		if mode := s.lstat(name).Mode & 0o777; mode != 0o754 {
+			t.Errorf("%s: mode is %o", name, mode)
 		}
 	}
 }

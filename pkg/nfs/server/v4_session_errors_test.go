@@ -286,3 +286,29 @@ func TestManySessions(t *testing.T) {
 	expect(t, "one more", r.compound(1, createSession(s.client, s.sequence)), nfs4.ErrNoSpc)
 	s.ok(rootFH)
 }
+
+// TestExpiredPrincipal has a client whose owner another principal takes over after its lease (RFC
+// 8881 section 18.35.4, case 3), and state that others take then.
+func TestExpiredPrincipal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newEnv4(t, nil)
+		r.put("file", "contents")
+		lease := r.s.v4.state.Config().Lease
+		s := r.session("client")
+		o := s.open("owner", accRW, nfs4.ShareDenyBoth, noCreate, "file")
+		s.locked(putFH(o.handle), lockNew(o, "locker", nfs4.LockWrite, 0, toEnd))
+		user := r.as(1001, 1001)
+		exchange := op4(nfs4.OpExchangeID, nfs4test.Raw("verifier"), "client", 0, 0, 0)
+		expect(t, "within the lease", user.compound(1, exchange), nfs4.ErrClientIDInUse)
+		time.Sleep(2 * lease)
+		// A courteous server keeps the state until somebody needs it.
+		s.ok(putFH(o.handle), read4(stateID(o.StateID), 0, 8))
+		expect(t, "the lease is renewed", user.compound(1, exchange), nfs4.ErrClientIDInUse)
+		time.Sleep(2 * lease)
+		expect(t, "after the lease", user.compound(1, exchange), nfs4.OK)
+		s.fails(nfs4.ErrBadSession)
+		other := r.session("other")
+		other.locked(putFH(o.handle), lockNew(other.open("owner", accRW, 0, noCreate, "file"), "locker", nfs4.LockWrite, 0, toEnd))
+		r.stop()
+	})
+}
