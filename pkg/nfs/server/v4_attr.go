@@ -289,8 +289,8 @@ func (c *compound) getAttr() nfs4.Status {
 	if !c.mayWait && (!c.s.fs.Nonblocking() || mask.Minus(cheapAttrs) != (nfs4.Bitmap{})) {
 		return wait
 	}
-	if err := c.cur.Stat(&c.stat); err != nil {
-		return status4(err)
+	if st := c.statFor(mask); st != nfs4.OK {
+		return st
 	}
 	src := c.source()
 	values, st := c.attrValues(mask, &src)
@@ -327,8 +327,8 @@ func (c *compound) compare(same, other nfs4.Status) nfs4.Status {
 	case mask.And(setOnlyAttrs) != (nfs4.Bitmap{}) || mask.Has(nfs4.AttrRdattrError):
 		return nfs4.ErrInval
 	}
-	if err := c.cur.Stat(&c.stat); err != nil {
-		return status4(err)
+	if st := c.statFor(mask); st != nfs4.OK {
+		return st
 	}
 	src := c.source()
 	values, st := c.attrValues(mask, &src)

@@ -41,6 +41,8 @@ type compound struct {
 	// waitFor is the file whose delegations an operation waits for, while it returns wait.
 	waitFor  state.FileID
 	patience patience
+	// query is a question to the holder of a delegation; ask is the same until it was sent.
+	query, ask *holderQuery
 	// bound is the session whose back channel the call has changed.
 	bound nfs4.SessionID
 
@@ -151,9 +153,13 @@ func (c *compound) proceed() {
 		if !c.step() {
 			c.mayWait = true
 			if f := c.waitFor; f != (state.FileID{}) {
-				c.waitFor = state.FileID{}
-				c.s.v4.settle()
-				c.s.v4.park(f, &c.task, c.patience.until)
+				v, ask := c.s.v4, c.ask
+				c.waitFor, c.ask = state.FileID{}, nil
+				v.settle()
+				v.park(f, &c.task, c.patience.until) // c may go on elsewhere from here on
+				if ask != nil {
+					ask.send(v, f)
+				}
 				return
 			}
 			c.s.workers.submit(&c.task)
@@ -325,6 +331,7 @@ func (c *compound) end() {
 	}
 	c.cur, c.saved = nil, nil
 	c.curState, c.savedState = nfs4.StateID{}, nfs4.StateID{}
+	c.query, c.ask = nil, nil
 	c.session, c.client, c.bound = nil, nil, nfs4.SessionID{}
 	c.cred = vfs.Cred{}
 	c.head.Tag = nil

@@ -59,7 +59,7 @@ func (c *compound) delegation(n *vfs.Node, write, wanted, reclaim bool, r *nfs4.
 		}
 	}
 	d, id, why := v.state.Delegate(&state.DelegationRequest{
-		Client: c.client, File: n.Key(), Write: write, Handle: n.Handle().Bytes(), Wanted: wanted, Reclaim: reclaim,
+		Client: c.client, File: n.Key(), Write: write, Handle: n.Handle().Bytes(), Change: n.Change(&c.stat), Wanted: wanted, Reclaim: reclaim,
 		Granted: c.slot.Call(),
 	}, c.now)
 	if d == nil {

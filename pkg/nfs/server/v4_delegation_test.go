@@ -278,3 +278,63 @@ func TestRecallAny(t *testing.T) {
 	o = a.open("o", accRW|nfs4.WantWriteDeleg, 0, unchecked, "6")
 	o.has(t, nfs4.DelegNoneExt)
 }
+
+// TestHeldAttributes: a client asks for attributes of a file that another one is writing by a
+// delegation.
+func TestHeldAttributes(t *testing.T) {
+	r := newEnv4(t, unshared)
+	r.put("file", "contents")
+	a, back := r.sessionBack("a", 701)
+	b := r.session("b")
+	o := a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+	file := putFH(o.handle)
+	attrs := nfs4test.Fields(1, 1<<nfs4.AttrChange|1<<nfs4.AttrSize)
+	read := func(s *session4) (change, size uint64) {
+		t.Helper()
+		var res nfs4.Attrs
+		res.Decode(opResult(s.ok(file, op4(nfs4.OpGetAttr, attrs)), 2))
+		var d xdr.Decoder
+		d.ResetBytes(res.Values)
+		return d.Uint64(), d.Uint64()
+	}
+	change, size := read(a) // the holder is not asked
+	if size != 8 || len(back.ops) > 0 {
+		t.Errorf("size %d", size)
+	}
+	answer := func(change, size uint64, st nfs4.Status) {
+		back.set(func(k *backClient) {
+			k.answer = func(op nfs4.CBOp, e *xdr.Encoder) nfs4.Status {
+				if op == nfs4.OpCBGetAttr && st == nfs4.OK {
+					e.Fixed(nfs4test.Attrs([]uint32{nfs4.AttrChange, nfs4.AttrSize}, change, size))
+				} else if op == nfs4.OpCBGetAttr {
+					return st
+				}
+				return nfs4.OK
+			}
+		})
+	}
+	answer(change, 8, nfs4.OK)
+	if c, s := read(b); c != change || s != 8 {
+		t.Errorf("an unmodified file: change %d, size %d", c, s)
+	}
+	back.next(nfs4.OpCBGetAttr)
+	answer(change+1, 4711, nfs4.OK)
+	if c, s := read(b); c <= change || s != 4711 {
+		t.Errorf("a modified file: change %d after %d, size %d", c, change, s)
+	}
+	var args nfs4.CBGetAttrArgs
+	var d xdr.Decoder
+	d.ResetBytes(back.next(nfs4.OpCBGetAttr).args)
+	if args.Decode(&d); d.Err() != nil || string(args.Object) != string(o.handle) || args.Request != nfs4.BitmapOf(nfs4.AttrChange, nfs4.AttrSize) {
+		t.Errorf("CB_GETATTR %+v", args)
+	}
+	// A holder that does not answer well loses the delegation.
+	answer(0, 0, nfs4.ErrBadHandle)
+	b.fails(nfs4.ErrDelay, file, op4(nfs4.OpGetAttr, attrs))
+	back.next(nfs4.OpCBGetAttr)
+	recalled(t, back.next(nfs4.OpCBRecall), o)
+	a.ok(file, delegReturn(o.Delegation.StateID))
+	if _, s := read(b); s != 8 {
+		t.Errorf("size %d without the delegation", s)
+	}
+}

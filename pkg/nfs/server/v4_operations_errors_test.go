@@ -100,7 +100,7 @@ func eachValidCall(t *testing.T, test func(t *testing.T, e *errorEnv, v *validCa
 func TestEveryOperation(t *testing.T) {
 	known := map[nfs4.Op]bool{ // tested elsewhere
 		nfs4.OpSequence: true, nfs4.OpBindConnToSession: true, nfs4.OpReclaimComplete: true, nfs4.OpSetSSV: true,
-		nfs4.OpDelegReturn: true,
+		nfs4.OpDelegReturn: true, nfs4.OpOffloadStatus: true, nfs4.OpOffloadCancel: true,
 	}
 	eachValidCall(t, func(t *testing.T, e *errorEnv, v *validCall) {
 		known[v.op] = true

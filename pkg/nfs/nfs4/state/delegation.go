@@ -13,6 +13,7 @@ type Delegation struct {
 	stateid
 	write    bool
 	handle   []byte
+	change   uint64
 	recalled time.Time // zero: not recalled
 	revoked  bool
 	ended    bool
@@ -26,6 +27,9 @@ func (d *Delegation) Client() *Client { return d.client }
 // Handle returns the filehandle by which the client knows the file.
 func (d *Delegation) Handle() []byte { return d.handle }
 
+// Change returns the file's change attribute from the time of the grant.
+func (d *Delegation) Change() uint64 { return d.change }
+
 // Granted returns the call that the delegation was granted in.
 func (d *Delegation) Granted() nfs4.ReferringCall { return d.granted }
 
@@ -35,6 +39,7 @@ type DelegationRequest struct {
 	File   FileID
 	Write  bool
 	Handle []byte
+	Change uint64
 	// Wanted: the client asked for it. Reclaim: it had it before the restart.
 	Wanted, Reclaim bool
 	Granted         nfs4.ReferringCall
@@ -106,7 +111,7 @@ func (s *State) Delegate(r *DelegationRequest, now time.Time) (d *Delegation, id
 	if slices.ContainsFunc(f.delegations, func(o *Delegation) bool { return r.Write || o.write }) {
 		return nil, id, nfs4.WhyContention
 	}
-	d = &Delegation{stateid: s.newStateID(c, f), write: r.Write, handle: slices.Clone(r.Handle), granted: r.Granted}
+	d = &Delegation{stateid: s.newStateID(c, f), write: r.Write, handle: slices.Clone(r.Handle), change: r.Change, granted: r.Granted}
 	d.delegation = d
 	s.stateids[d.number] = &d.stateid
 	f.delegations = append(f.delegations, d)
@@ -369,6 +374,22 @@ func (s *State) DelegatedFile(id *FileID) bool {
 	defer s.mu.Unlock()
 	f := s.files[*id]
 	return f != nil && len(f.delegations) > 0
+}
+
+// HeldForWriting returns the delegation for writing that another client than c has of a file, nil
+// without one.
+func (s *State) HeldForWriting(id *FileID, c *Client) *Delegation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.files[*id]
+	if f == nil {
+		return nil
+	}
+	at := slices.IndexFunc(f.delegations, func(d *Delegation) bool { return d.write && d.client != c })
+	if at < 0 {
+		return nil
+	}
+	return f.delegations[at]
 }
 
 // DelegatedForWriting reports whether a file is delegated for writing.

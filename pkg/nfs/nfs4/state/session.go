@@ -25,6 +25,7 @@ type Session struct {
 	id     nfs4.SessionID
 	client *Client
 	slots  []slot
+	table  slotTable
 	busy   int // slots in use
 	ended  bool
 
@@ -105,7 +106,12 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 	fore.MaxResponseSizeCached = min(fore.MaxResponseSizeCached, uint32(s.cfg.MaxCached), fore.MaxResponseSize)
 	fore.MaxOperations = min(fore.MaxOperations, uint32(s.cfg.MaxOps))
 	fore.MaxRequests = min(fore.MaxRequests, uint32(s.cfg.MaxSlots))
-	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, fore.MaxRequests), fore: fore}
+	slots := s.reserveSlots(int(fore.MaxRequests))
+	if slots == 0 {
+		return none, nfs4.ErrDelay
+	}
+	fore.MaxRequests = uint32(slots)
+	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, slots), fore: fore}
 	n.back.init(&back, minor, a.CBProgram, a.SecParms)
 	s.sessions[n.id] = n
 	c.sessions[n.id] = n
@@ -141,6 +147,7 @@ func (s *State) DestroySession(id nfs4.SessionID, own *Session) nfs4.Status {
 
 func (s *State) endSession(n *Session) {
 	n.ended = true
+	s.slots -= len(n.slots)
 	delete(s.sessions, n.id)
 	delete(n.client.sessions, n.id)
 	n.back.conns = nil
@@ -189,7 +196,7 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 		Session: n, index: a.Slot, cache: a.CacheThis, call: nfs4.ReferringCall{Session: n.id, Sequence: a.Sequence, Slot: a.Slot},
 	}
 	r.Res = nfs4.SequenceRes{
-		Session: n.id, Sequence: a.Sequence, Slot: a.Slot, HighestSlot: last, TargetHighestSlot: last, StatusFlags: s.statusFlags(n),
+		Session: n.id, Sequence: a.Sequence, Slot: a.Slot, HighestSlot: last, TargetHighestSlot: n.target(), StatusFlags: s.statusFlags(n),
 	}
 	switch {
 	case a.Sequence == l.sequence && l.used:
@@ -215,6 +222,8 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 	default:
 		l.sequence, l.busy, l.used, l.cached, l.request, l.solo = a.Sequence, true, true, false, q.Hash, q.Ops == 1
 		n.busy++
+		s.resize(n, a.HighestSlot)
+		r.Res.HighestSlot, r.Res.TargetHighestSlot = uint32(len(n.slots)-1), n.target()
 	}
 	n.client.expires = now.Add(s.cfg.Lease)
 	return r, nfs4.OK

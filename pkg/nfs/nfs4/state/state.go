@@ -38,8 +38,9 @@ type Config struct {
 	MaxClients int
 	// MaxSessions bounds the sessions of a client [16].
 	MaxSessions int
-	// MaxSlots bounds the slots of a session [64].
-	MaxSlots int
+	// MaxSlots bounds the slots of a session [64], and MaxAllSlots those of all sessions [65536].
+	// Each may have a cached reply.
+	MaxSlots, MaxAllSlots int
 	// MaxRequest and MaxResponse bound a COMPOUND and its reply in bytes [1 MiB + 16 KiB].
 	MaxRequest, MaxResponse int
 	// MaxCached bounds the bytes of a reply in a slot's cache [4 KiB].
@@ -63,6 +64,7 @@ func (c *Config) defaults() {
 	set(&c.MaxClients, 1024)
 	set(&c.MaxSessions, 16)
 	set(&c.MaxSlots, 64)
+	set(&c.MaxAllSlots, 65536)
 	set(&c.MaxRequest, 1<<20+16<<10)
 	set(&c.MaxResponse, 1<<20+16<<10)
 	set(&c.MaxCached, 4<<10)
@@ -96,6 +98,7 @@ type State struct {
 	files     map[FileID]*file
 	lastID    uint64 // of clients, sessions and stateids
 	opens     int
+	slots     int // of all sessions
 	locks     int // lock stateids
 	ranges    int // locked ranges
 	released  []any
@@ -165,7 +168,7 @@ func (s *State) nextID() uint64 {
 // Stats are figures of a State.
 type Stats struct {
 	Clients, Courtesy, Sessions, Opens, Locks, Ranges int
-	Delegations, Revoked                              int
+	Slots, Delegations, Revoked                       int
 	Grace                                             bool
 }
 
@@ -174,7 +177,7 @@ func (s *State) Stats(now time.Time) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.opens, Locks: s.locks, Ranges: s.ranges,
-		Delegations: s.delegations, Revoked: s.revoked, Grace: s.inGrace(now)}
+		Slots: s.slots, Delegations: s.delegations, Revoked: s.revoked, Grace: s.inGrace(now)}
 	for _, c := range s.confirmed {
 		if c.expired(now) {
 			st.Courtesy++

@@ -1,0 +1,107 @@
+package state
+
+import (
+	"testing"
+
+	"sluice.dev/sluice/pkg/nfs/nfs4"
+)
+
+// slotted is a client that uses its slots as RFC 8881 section 2.10.6.1 says.
+type slotted struct {
+	e    *env
+	p    *peer
+	seqs []uint32
+	res  nfs4.SequenceRes
+}
+
+// use sends a request on each slot up to highest, all at once.
+func (c *slotted) use(highest int) {
+	c.e.t.Helper()
+	var open []Slot
+	for i := 0; i <= highest; i++ {
+		for len(c.seqs) <= i {
+			c.seqs = append(c.seqs, 0)
+		}
+		c.seqs[i]++
+		r, st := c.e.s.Sequence(&nfs4.SequenceArgs{Session: c.p.session, Slot: uint32(i), HighestSlot: uint32(highest), Sequence: c.seqs[i], CacheThis: true},
+			&Request{Ops: 1}, nil, c.e.now)
+		c.e.must("SEQUENCE", st, nfs4.OK)
+		open = append(open, r.Slot)
+		c.res = r.Res
+	}
+	for i := range open {
+		c.e.s.Finish(&open[i], make([]byte, 100), c.e.now)
+	}
+	// The client forgets the slots that the server does not have any more.
+	c.seqs = c.seqs[:min(len(c.seqs), int(c.res.HighestSlot)+1)]
+}
+
+func (e *env) slotted(name string, slots uint32) *slotted {
+	e.t.Helper()
+	x, st := e.s.ExchangeID([]byte(name), nfs4.Verifier{}, Principal{}, false, e.now)
+	e.must("EXCHANGE_ID", st, nfs4.OK)
+	ch := nfs4.ChannelAttrs{MaxRequestSize: 1 << 20, MaxResponseSize: 1 << 20, MaxResponseSizeCached: 4096, MaxOperations: 8, MaxRequests: slots}
+	r, st := e.s.CreateSession(&nfs4.CreateSessionArgs{ClientID: x.ClientID, Sequence: x.Sequence, Fore: ch, Back: ch}, 2, Principal{}, nil, e.now)
+	e.must("CREATE_SESSION", st, nfs4.OK)
+	return &slotted{e: e, p: &peer{session: r.Session}, res: nfs4.SequenceRes{HighestSlot: r.Fore.MaxRequests - 1}}
+}
+
+// TestSlotsFollowLoad: a session gives back slots that it does not use, and gets them again.
+func TestSlotsFollowLoad(t *testing.T) {
+	e := newEnv(t, Config{})
+	c := e.slotted("client", 64)
+	if c.res.HighestSlot != 63 {
+		t.Fatalf("%d slots", c.res.HighestSlot+1)
+	}
+	c.use(63)
+	for range quietRequests {
+		c.use(0)
+	}
+	if c.res.HighestSlot != 63 || c.res.TargetHighestSlot != 31 {
+		t.Errorf("after quiet requests: %+v", c.res)
+	}
+	for range 3 * quietRequests {
+		c.use(0)
+	}
+	if c.res.HighestSlot != minSlots-1 || c.res.TargetHighestSlot != minSlots-1 || e.s.Stats(e.now).Slots != minSlots {
+		t.Errorf("after many: %+v", c.res)
+	}
+	for range 10 {
+		c.use(int(c.res.TargetHighestSlot))
+	}
+	if c.res.HighestSlot != 63 || e.s.Stats(e.now).Slots != 64 {
+		t.Errorf("under load: %+v", c.res)
+	}
+	// A client that goes on as before keeps them.
+	for range quietRequests {
+		c.use(0)
+	}
+	c.use(40)
+	if c.res.HighestSlot != 63 || c.res.TargetHighestSlot != 63 {
+		t.Errorf("a client that needs its slots: %+v", c.res)
+	}
+	e.must("DESTROY_SESSION", e.s.DestroySession(c.p.session, nil), nfs4.OK)
+	if n := e.s.Stats(e.now).Slots; n != 0 {
+		t.Errorf("%d slots are left", n)
+	}
+}
+
+// TestSlotsAreBounded: the slots of all sessions are, and a new session always gets some.
+func TestSlotsAreBounded(t *testing.T) {
+	e := newEnv(t, Config{MaxAllSlots: 200})
+	a := e.slotted("a", 64)
+	for i, want := range []uint32{64, 36, minSlots, minSlots} {
+		if c := e.slotted(string(rune('b'+i)), 64); c.res.HighestSlot != want-1 {
+			t.Errorf("session %d has %d slots, must have %d", i, c.res.HighestSlot+1, want)
+		}
+	}
+	// The others give some back soon.
+	a.use(3)
+	a.use(3)
+	if a.res.HighestSlot >= 63 {
+		t.Errorf("a session with few requests while slots are scarce: %+v", a.res)
+	}
+	if n := e.s.Stats(e.now).Slots; n > 200 {
+		t.Errorf("%d slots", n)
+	}
+}
