@@ -189,9 +189,9 @@ func TestTooSmall(t *testing.T) {
 	}
 }
 
-// TestSmallerThanTold: receives are smaller than the far side announced. The connection that meets
-// one is lost, and work continues on another.
-func TestSmallerThanTold(t *testing.T) {
+// TestSmallerThanAnnounced: receives are smaller than the far side announced. The connection that
+// meets one is lost, and work continues on another.
+func TestSmallerThanAnnounced(t *testing.T) {
 	ext := subsets[4]
 	s := &faultinject.Injector{}
 	s.Match = func(m *faultinject.Message) bool {
