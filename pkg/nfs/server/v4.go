@@ -103,9 +103,7 @@ func (v *v4Server) run() {
 			return
 		case now := <-t.C:
 			v.state.Tick(now)
-			for _, owner := range v.state.Unclaimed(now) {
-				v.records.remove(owner)
-			}
+			v.records.remove(v.state.Unclaimed(now))
 			v.settle()
 			v.callbacks.forget()
 		}
@@ -129,9 +127,7 @@ func (v *v4Server) settle() {
 		return
 	}
 	resources, owners := v.state.Released()
-	for _, owner := range owners {
-		v.records.remove(owner)
-	}
+	v.records.remove(owners)
 	for _, r := range resources {
 		r.(interface{ Close() }).Close()
 	}

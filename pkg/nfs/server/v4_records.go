@@ -102,14 +102,18 @@ func (r *clientRecords) add(owner []byte) error {
 	return r.sync()
 }
 
-// remove removes an owner's record.
-func (r *clientRecords) remove(owner []byte) {
-	if r.dir == "" {
+// remove removes the records of owners, with one sync for all: a conflict may end many clients.
+func (r *clientRecords) remove(owners [][]byte) {
+	if r.dir == "" || len(owners) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if os.Remove(filepath.Join(r.dir, recordName(owner))) == nil {
+	removed := false
+	for _, owner := range owners {
+		removed = os.Remove(filepath.Join(r.dir, recordName(owner))) == nil || removed
+	}
+	if removed {
 		_ = r.sync()
 	}
 }

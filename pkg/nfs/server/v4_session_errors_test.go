@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -309,6 +310,38 @@ func TestExpiredPrincipal(t *testing.T) {
 		s.fails(nfs4.ErrBadSession)
 		other := r.session("other")
 		other.locked(putFH(o.handle), lockNew(other.open("owner", accRW, 0, noCreate, "file"), "locker", nfs4.LockWrite, 0, toEnd))
+		r.stop()
+	})
+}
+
+// TestManyExpiredClients has many expired clients with a file open, and an OPEN that ends them.
+func TestManyExpiredClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 300
+		dir := t.TempDir()
+		r := newEnv(t, withState4(dir))
+		r.put("file", "contents")
+		records := func() int {
+			t.Helper()
+			names, err := os.ReadDir(r.s.v4.records.dir)
+			r.must(err)
+			return len(names)
+		}
+		for i := range clients {
+			r.session(fmt.Sprint("client", i)).open("owner", accW|nfs4.WantNoDeleg, 0, noCreate, "file")
+		}
+		if n := records(); n != clients {
+			t.Errorf("%d records, must be %d", n, clients)
+		}
+		time.Sleep(2 * r.s.v4.state.Config().Lease)
+		last := r.session("last")
+		last.open("owner", accR|nfs4.WantNoDeleg, nfs4.ShareDenyWrite, noCreate, "file")
+		if st := r.s.v4.state.Stats(time.Now()); st.Clients != 1 || st.Opens != 1 {
+			t.Errorf("%+v", st)
+		}
+		if n := records(); n != 1 {
+			t.Errorf("%d records after all but one client have ended", n)
+		}
 		r.stop()
 	})
 }
