@@ -137,6 +137,9 @@ func (v *v4Server) settle() {
 	for _, f := range v.state.Returned() {
 		v.unparkAll(f)
 	}
+	for _, n := range v.state.LockNotices() {
+		v.notify(n)
+	}
 	v.relieve()
 }
 

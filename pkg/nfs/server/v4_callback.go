@@ -373,17 +373,22 @@ func (c *callback) fault() {
 func (c *callback) again() {
 	pause := min(callbackRetry<<min(c.delays, 4), time.Second)
 	c.delays++
-	if !c.b.enter() {
+	c.b.after(pause, func() { c.b.send(c) })
+}
+
+// after runs f after a pause, unless the server closes.
+func (b *callbacks) after(pause time.Duration, f func()) {
+	if !b.enter() {
 		return
 	}
 	go func() {
-		defer c.b.running.Done()
+		defer b.running.Done()
 		t := time.NewTimer(pause)
 		defer t.Stop()
 		select {
 		case <-t.C:
-			c.b.send(c)
-		case <-c.b.stop:
+			f()
+		case <-b.stop:
 		}
 	}()
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -85,13 +86,21 @@ func (c *compound) lock() nfs4.Status {
 		Client: c.client, File: c.file(), NewOwner: a.New, OpenID: a.OpenStateID, Owner: a.Owner.Owner, ID: a.LockStateID,
 		Range: r, Reclaim: a.Reclaim,
 	}, c.now)
+	waits := a.Type == nfs4.LockReadW || a.Type == nfs4.LockWriteW
 	if st == nfs4.ErrDenied {
+		if waits {
+			f := c.file()
+			c.s.v4.state.WaitLock(c.client, conflict.For, &f, c.cur.Handle().Bytes(), r)
+		}
 		return c.denied(conflict)
 	}
 	if st != nfs4.OK {
 		return st
 	}
 	conflict, err := c.lockFile(l.Lock, r)
+	if conflict != nil && waits && !a.Reclaim {
+		c.s.v4.notifyLater(state.LockNotice{Client: c.client, Owner: l.Lock.Owner().Owner, Handle: slices.Clone(c.cur.Handle().Bytes())})
+	}
 	if conflict != nil || err != nil {
 		c.s.v4.state.UndoLock(&l)
 	}

@@ -34,6 +34,9 @@ func (c *compound) open() nfs4.Status {
 		n.Release()
 		return st
 	}
+	if c.s.v4.state.Reachable(c.client) {
+		r.Flags |= nfs4.OpenMayNotifyLock
+	}
 	c.delegate(a, n, &r)
 	c.setCur(n)
 	if len(k.acl) > 0 {

@@ -38,6 +38,8 @@ type Conflict struct {
 	Range
 	ClientID uint64
 	Owner    []byte
+	// For is the lock-owner that asked.
+	For []byte
 }
 
 // LockRequest is a request of LOCK. With NewOwner, OpenID and Owner name the lock-owner, otherwise
@@ -93,6 +95,7 @@ func (s *State) Lock(r *LockRequest, now time.Time) (out Locked, conflict *Confl
 		if r.Reclaim {
 			return out, nil, nfs4.ErrReclaimConflict
 		}
+		conflict.For = []byte(owner)
 		return out, conflict, nfs4.ErrDenied
 	}
 	// A range splits at most one other into two.
@@ -106,6 +109,7 @@ func (s *State) Lock(r *LockRequest, now time.Time) (out Locked, conflict *Confl
 		out.created = true
 	}
 	out.Lock, out.before = l, slices.Clone(l.ranges)
+	s.dropWaiter(o.file, r.Client, owner)
 	s.setRanges(l, apply(l.ranges, r.Range, true))
 	out.ID = s.next(&l.stateid)
 	return out, nil, nfs4.OK
@@ -170,6 +174,9 @@ func (s *State) endLock(l *Lock) {
 func (s *State) setRanges(l *Lock, ranges []Range) {
 	s.ranges += len(ranges) - len(l.ranges)
 	l.ranges = ranges
+	if len(l.file.waiters) > 0 {
+		s.wakeWaiters(l.file)
+	}
 }
 
 // conflict returns a lock of another owner that conflicts with r. Expired clients give way.

@@ -103,7 +103,7 @@ type State struct {
 	ranges    int // locked ranges
 	released  []any
 	obsolete  [][]byte // owners
-	// ended: there is something for Released, Recalls or Returned.
+	// ended: there is something for Released, Recalls, Returned or LockNotices.
 	ended atomic.Bool
 
 	delegations int // not revoked
@@ -113,6 +113,8 @@ type State struct {
 	returned    []FileID
 	recent      recentRecalls
 	offloads    int
+	waiters     int // lock-owners
+	notices     []LockNotice
 	pressed     bool
 	pressedAt   time.Time
 
@@ -138,7 +140,7 @@ func (s *State) Config() Config {
 	return s.cfg
 }
 
-// Ended reports whether Released, Recalls or Returned have something to return.
+// Ended reports whether Released, Recalls, Returned or LockNotices have something to return.
 func (s *State) Ended() bool { return s.ended.Load() }
 
 // Released returns the resources of ended state since the last call, to be closed, and the owners

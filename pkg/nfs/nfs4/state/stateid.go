@@ -25,6 +25,7 @@ type file struct {
 	opens       []*Open
 	locks       []*Lock
 	delegations []*Delegation
+	waiters     []lockWaiter
 }
 
 func (s *State) fileOf(id *FileID) *file {
