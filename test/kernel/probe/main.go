@@ -8,6 +8,7 @@
 //	probe users DIR                       permissions of users other than root
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
+//	probe lock FILE [hold]                locks the whole file; with hold until it is killed
 //
 // In the environment, PREFIX goes before the names of checks, and LACKS lists the features that the
 // server is known to lack.
@@ -47,13 +48,15 @@ func main() {
 		run("xattrs", dir, xattrChecks(os.Args[3]))
 	case "churn":
 		churn(dir, os.Args[len(os.Args)-1])
+	case "lock":
+		lock(dir, len(os.Args) > 3)
 	default:
 		usage()
 	}
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | lengths write|read FILE | names DIR | users DIR | xattrs DIR SAME | churn DIR ROUNDS")
+	fmt.Fprintln(os.Stderr, "probe files [FLAGS] write|read DIR | lengths write|read FILE | names DIR | users DIR | xattrs DIR SAME | churn DIR ROUNDS | lock FILE [hold]")
 	os.Exit(2)
 }
 

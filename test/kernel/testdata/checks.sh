@@ -43,6 +43,8 @@ attach() {
   grep -q " $dir nfs4\? .*vers=$VERS,.*proto=$PROTO" /proc/mounts
 }
 detach() { cp /proc/self/mountstats "/run/out/mountstats.$VERS-$1"; umount "${2:-/mnt}"; }
+# client NAME: the next mount by version 4 is that of another client.
+client() { echo "$1" >/sys/module/nfs/parameters/nfs4_unique_id; }
 # anew EXPORT: a new mount with empty caches.
 anew() { umount /mnt; attach "$1"; }
 
@@ -74,6 +76,44 @@ same() { list "/mnt/$1" >"/run/out/$1"; ask same "$1"; }
 empty() {
   find /mnt -mindepth 1 -maxdepth 1 ! -name many -exec rm -r {} +
   equal "$(ls -A /mnt)" many
+}
+
+# -- locks and ACLs of version 4, also seen by another mount --
+# locked HERE THERE: a range locked HERE is refused THERE, until it is unlocked.
+locked() {
+  : >"$1/locked"
+  exec 8<>"$1/locked" 9<>"$2/locked"
+  flock -n 8
+  if flock -n 9; then echo "got what the other has locked"; return 1; fi
+  exec 8>&-
+  flock -n 9
+  exec 9>&-
+  rm "$1/locked"
+}
+
+acl_of() { nfs4_getfacl "$1" | grep -v '^#'; }
+set_acl() {
+  local mode=$1 file=$2 who
+  { echo 'A::OWNER@:rwatTcCy'
+    for ((who = 2000; who < 2200; who++)); do echo "A::$who:$mode"; done
+    echo 'A::GROUP@:tcy'; echo 'A::EVERYONE@:tcy'; } >/run/local/acl
+  nfs4_setfacl -S /run/local/acl "$file"
+}
+may() { setpriv --reuid="$1" --regid="$1" --clear-groups cat "$2" >/dev/null; }
+# acls THERE: an ACL of 200 users, longer than the inline threshold. It is set here, and seen there.
+acls() {
+  echo text >/mnt/acl
+  set_acl rtcy /mnt/acl
+  acl_of "$1/acl" >/run/local/there
+  diff <(acl_of /mnt/acl) /run/local/there
+  equal "$(grep -c '^A::2[01]..:r' /run/local/there)" 200
+  may 2199 /mnt/acl
+  refused 'Permission denied' may 2200 /mnt/acl
+
+  set_acl watcy "$1/acl"
+  anew DATA
+  diff <(acl_of /mnt/acl) <(acl_of "$1/acl")
+  refused 'Permission denied' may 2199 /mnt/acl
 }
 
 # -- all of them --

@@ -59,18 +59,6 @@ PREFIX=''
 # foreign: another mount of the server, by TCP and past the gateway.
 foreign() { mount -t nfs -o "vers=$VERS,proto=tcp,nosharecache" 10.0.2.15:/data /run/direct; }
 
-# locked HERE THERE: a range locked HERE is refused THERE, until it is unlocked.
-locked() {
-  : >"$1/locked"
-  exec 8<>"$1/locked" 9<>"$2/locked"
-  flock -n 8
-  if flock -n 9; then echo "got what the other has locked"; return 1; fi
-  exec 8>&-
-  flock -n 9
-  exec 9>&-
-  rm "$1/locked"
-}
-
 # recalled: the gateway's client gets a read delegation, recalled when the foreign mount writes.
 delegations() { cat /proc/fs/nfsd/clients/*/states | grep -c 'type: deleg.*delegated"' || true; }
 recalled() {
@@ -90,38 +78,13 @@ recalled() {
   ask capture recall
 }
 
-# An ACL of 200 users, longer than the inline threshold: set here, seen there.
-acl_of() { nfs4_getfacl "$1" | grep -v '^#'; }
-set_acl() {
-  local mode=$1 file=$2 who
-  { echo 'A::OWNER@:rwatTcCy'
-    for ((who = 2000; who < 2200; who++)); do echo "A::$who:$mode"; done
-    echo 'A::GROUP@:tcy'; echo 'A::EVERYONE@:tcy'; } >/run/local/acl
-  nfs4_setfacl -S /run/local/acl "$file"
-}
-may() { setpriv --reuid="$1" --regid="$1" --clear-groups cat "$2" >/dev/null; }
-acls() {
-  echo text >/mnt/acl
-  set_acl rtcy /mnt/acl
-  acl_of /run/direct/acl >/run/local/there
-  diff <(acl_of /mnt/acl) /run/local/there
-  equal "$(grep -c '^A::2[01]..:r' /run/local/there)" 200
-  may 2199 /mnt/acl
-  refused 'Permission denied' may 2200 /mnt/acl
-
-  set_acl watcy /run/direct/acl
-  anew DATA
-  diff <(acl_of /mnt/acl) <(acl_of /run/direct/acl)
-  refused 'Permission denied' may 2199 /mnt/acl
-}
-
 VERS=4.1
 check delegation/recalled recalled
 attach DATA
 foreign
 check lock/through-the-gateway locked /mnt /run/direct
 check lock/past-the-gateway locked /run/direct /mnt
-check acl/longer-than-inline acls
+check acl/longer-than-inline acls /run/direct
 umount /run/direct
 detach foreign
 

@@ -1,0 +1,89 @@
+# A gateway dies and returns, and clients lose it and return, while they hold locks and open files
+# of a directory by version 4. The environment has the variables of checks.sh, WAYS, such as
+# 4.2-rdma, DATA, the gateway's export, and FAR, the same behind a relay that the test can cut.
+# shellcheck shell=bash disable=SC2317  # functions that check calls
+set -euo pipefail
+. "$TESTDATA/lib.sh"
+. "$TESTDATA/checks.sh"
+
+begin
+mkdir /run/there
+
+# killed: the gateway is killed and starts again, while fio writes and verifies, names change, one
+# file is locked, and another is open and has no name. Another client never gets the lock.
+killed() {
+  local fio names thief
+  mkdir /mnt/churn
+  echo kept >/mnt/unlinked
+  exec 8>/mnt/locked 7</mnt/unlinked
+  rm /mnt/unlinked
+  flock -n 8
+  rm -f /run/restarted /run/stolen
+  verify & fio=$!
+  ( until [ -e /run/restarted ]; do "$PROBE" churn /mnt/churn 15 || exit 1; done ) & names=$!
+  ( exec 9<>/run/there/locked
+    until [ -e /run/restarted ]; do ! flock -n 9 || { touch /run/stolen; break; }; sleep 0.1; done ) & thief=$!
+  ask restart gateway
+  kill -0 $fio                              # it has seen all of it
+  wait $fio
+  touch /run/restarted
+  wait $names
+  wait $thief
+  [ ! -e /run/stolen ]
+  rmdir /mnt/churn                          # nothing is left in it
+  exec 9<>/run/there/locked
+  if flock -n 9; then echo "got what the other has locked"; return 1; fi
+  printf x >&8
+  sync /mnt/locked
+  equal "$(cat <&7)" kept
+  exec 8>&-
+  flock -w 30 9
+  rm /mnt/locked
+}
+
+# cut CONFLICT: the other client is cut off for longer than its lease while it holds a lock, and
+# returns. Only in a conflict it has lost the lock.
+cut() {
+  : >/mnt/cut
+  exec 9<>/run/there/cut 8<>/mnt/cut
+  flock -n 9
+  printf x >&9
+  sync /run/there/cut
+  refused '' flock -n 8
+  ask cut
+  if [ "$1" = conflict ]; then
+    flock -w 100 8                          # when the lease has expired
+    printf y >&8
+    sync /mnt/cut
+    exec 8>&-
+  else
+    ask expired
+  fi
+  ask mend
+  if [ "$1" = conflict ]; then
+    until ! { printf z >&9; sync /run/there/cut; } 2>/dev/null; do sleep 1; done
+    equal "$(cat /mnt/cut)" y
+  else
+    printf z >&9
+    sync /run/there/cut
+    equal "$(cat /mnt/cut)" xz
+    refused '' flock -n 8
+  fi
+  exec 9>&- 8>&-
+  exec 8<>/mnt/cut
+  flock -n 8
+  exec 8>&-
+  rm /mnt/cut
+}
+
+for way in $WAYS; do
+  PREFIX=$way/ VERS=${way%-*} PROTO=${way#*-}
+  client one; attach DATA
+  client two; PROTO=tcp attach FAR /run/there
+  check restart/killed killed
+  check lease/no-conflict cut none
+  check lease/conflict cut conflict
+  umount /run/there
+  umount /mnt
+done
+end
