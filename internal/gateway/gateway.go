@@ -93,7 +93,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{resources: newResources(o.Log), o: o, started: time.Now()}
 	g.host, g.decorate, g.services = o.Host, o.decorate, o.services
 	registry := newRegistry(collector{g.resources, g.configNow, g.list})
-	g.admin = adminpage.New(g.log, g.status, registry, o.Profile, o.AdminHosts)
+	g.admin = adminpage.New(g.log, adminpage.Gateway{Status: g.status, Metrics: registry, Expel: g.expel}, o.Profile, o.AdminHosts)
 	return g, nil
 }
 
@@ -286,6 +286,21 @@ func (g *Gateway) list() []*export {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.exports)
+}
+
+// expel ends an NFSv4 client of an export.
+func (g *Gateway) expel(export, client string) error {
+	for _, e := range g.list() {
+		if e.name != export {
+			continue
+		}
+		served := e.current()
+		if served == nil || !served.expel(client) {
+			return fmt.Errorf("export %q has no NFSv4 client %q: /status lists them", export, client)
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no export %q", export)
 }
 
 func (g *Gateway) configNow() (status.Config, config.TotalLimits) {

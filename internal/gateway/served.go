@@ -359,6 +359,13 @@ func (s *servedExport) status(st *status.Export) {
 	st.Backend, st.UID, st.Credits = b.Status(), x.UID, s.credits.status(&x.Transport)
 }
 
+func (s *servedExport) expel(client string) bool {
+	s.mu.Lock()
+	b := s.backend
+	s.mu.Unlock()
+	return b.Expel(client)
+}
+
 // healthy is the health in the last status.
 func (s *servedExport) collect(sink metric.Sink, healthy bool) {
 	s.mu.Lock()

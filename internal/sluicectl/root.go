@@ -122,7 +122,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.DurationVar(&a.opts.spin, "spin", 0, "iWARP and TCP: how long to ask for the next answer before sleeping, up to 1ms; takes a processor while calls are made")
 	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
 	f.DurationVar(&a.opts.reconnect, "reconnect", 2*time.Minute, "how long to wait for a server that went away before giving up; 0 ends the command with its connection")
-	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.versionCommand(version))
+	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.clientsCommand(), a.expelCommand(), a.versionCommand(version))
 	return root
 }
 

@@ -217,16 +217,27 @@ next:
 	return sum, nil
 }
 
-// placed returns the bytes that an export has sent by Write chunks.
-func (g *gateway) placed(export string) (float64, error) {
-	return g.metric("sluice_bytes_total", `export="`+export+`"`, `path="write_chunk"`)
+// await waits until the samples of a metric, as in metric, sum up to want.
+func (g *gateway) await(want float64, name string, words ...string) error {
+	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		got, err := g.metric(name, words...)
+		if err != nil || got == want {
+			return err
+		}
+		if time.Since(begun) > patience {
+			return fmt.Errorf("after %v %s with %s is %g, must be %g", patience, name, strings.Join(words, ", "), got, want)
+		}
+	}
 }
 
 // busy waits until an export sends data by Write chunks.
-func (g *gateway) busy(export string) error {
+func (g *gateway) busy(export string) error { return g.sends(export, "write_chunk") }
+
+// sends waits until an export sends data by a path of sluice_bytes_total.
+func (g *gateway) sends(export, path string) error {
 	var before float64
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		n, err := g.placed(export)
+		n, err := g.metric("sluice_bytes_total", `export="`+export+`"`, `direction="out"`, `path="`+path+`"`)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -41,13 +42,14 @@ func testRecovery4(t *testing.T, kernel string) {
 	h := newHost(t, g)
 	h.boot(t, kernel, 20*time.Minute, "recovery4.sh", func(t *testing.T, words []string) (known bool, err error) {
 		switch strings.Join(words, " ") {
-		case "restart gateway":
-			return true, restart(g, g)
+		case "restart rdma", "restart tcp":
+			path := map[string]string{"rdma": "write_chunk", "tcp": "stream"}[words[1]]
+			return true, errors.Join(g.sends("data", path), g.kill(), g.start())
 		case "cut":
 			relay.move("127.0.0.1:1") // nobody listens there
 			return true, nil
 		case "expired":
-			return true, g.await(`sluice_nfs4_clients`, 1, `state="expired"`)
+			return true, g.await(1, "sluice_nfs4_clients", `state="expired"`)
 		case "mend":
 			relay.move(there)
 			return true, nil

@@ -133,8 +133,45 @@ type Backend struct {
 	Notes []string `json:"notes,omitempty"`
 	// Versions are the NFS versions for clients, "3" and "4.0" to "4.2", as far as known.
 	Versions []string `json:"versions,omitempty"`
+	// NFS4 is the state of versions 4.1 and 4.2 of a volume, otherwise nil.
+	NFS4 *NFS4 `json:"nfs4,omitempty"`
 	// Remote is nil for a volume. Its fields appear in the backend's JSON object.
 	*Remote
+}
+
+// NFS4 describes the state of versions 4.1 and 4.2 of a volume.
+type NFS4 struct {
+	// Grace means that clients reclaim state from before a start, and nobody gets new opens and
+	// locks.
+	Grace bool `json:"grace"`
+	// Opens, Locks and Delegations are those of all clients. Locks are ranges.
+	Opens       int `json:"opens"`
+	Locks       int `json:"locks"`
+	Delegations int `json:"delegations"`
+	// Clients are the oldest clients, at most 1024. ClientsOmitted is the number of the others.
+	Clients        []NFS4Client `json:"clients"`
+	ClientsOmitted int          `json:"clientsOmitted,omitempty"`
+}
+
+// NFS4Client describes a client of versions 4.1 and 4.2, and its state.
+type NFS4Client struct {
+	// ID is the clientid, in hexadecimal digits.
+	ID string `json:"id"`
+	// Owner is the client's own name, quoted as a Go string.
+	Owner string `json:"owner"`
+	// Remote is the address of the connection that created its latest session.
+	Remote netip.AddrPort `json:"remote"`
+	// LeaseExpires is the end of its lease, if nothing renews it. Expired means that it has passed:
+	// the client keeps its state until somebody needs it.
+	LeaseExpires time.Time `json:"leaseExpires"`
+	Expired      bool      `json:"expired,omitempty"`
+	// Reclaiming means that the client has not completed its recovery.
+	Reclaiming bool `json:"reclaiming,omitempty"`
+
+	Sessions    int `json:"sessions"`
+	Opens       int `json:"opens"`
+	Locks       int `json:"locks"`
+	Delegations int `json:"delegations"`
 }
 
 // Remote describes a backend that is a server.

@@ -1,4 +1,5 @@
-// Package adminpage serves status, metrics, probes and profiles of the gateway. It is read-only.
+// Package adminpage serves status, metrics, probes and profiles of the gateway. On loopback
+// addresses it also ends NFSv4 clients.
 package adminpage
 
 import (
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -36,16 +38,25 @@ type Server struct {
 	l       net.Listener
 }
 
-// New returns a server that does not listen yet. status describes the gateway, with its clients or
-// without. profile serves profiles, on loopback addresses only.
-func New(log *slog.Logger, status func(clients bool) status.Status, metrics prometheus.Gatherer, profile bool, hosts adminport.Hosts) *Server {
+// Gateway is the gateway behind the page.
+type Gateway struct {
+	// Status describes it, with its clients or without.
+	Status  func(clients bool) status.Status
+	Metrics prometheus.Gatherer
+	// Expel ends an NFSv4 client of an export.
+	Expel func(export, client string) error
+}
+
+// New returns a server that does not listen yet. profile serves profiles, on loopback addresses
+// only.
+func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Server {
 	m := http.NewServeMux()
-	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}).ServeHTTP})
+	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(g.Metrics, promhttp.HandlerOpts{}).ServeHTTP})
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
 	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		switch s := status(false); {
+		switch s := g.Status(false); {
 		case s.Ready:
 			fmt.Fprintln(w, "ok")
 		case s.Draining:
@@ -58,10 +69,23 @@ func New(log *slog.Logger, status func(clients bool) status.Status, metrics prom
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(status(true))
+		_ = e.Encode(g.Status(true))
 	}})
 	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
+	})
+	// A web page cannot send DELETE to another site without its consent.
+	m.HandleFunc("DELETE /exports/{export}/clients/{client}", func(w http.ResponseWriter, r *http.Request) {
+		if !local(r) {
+			http.Error(w, "clients can be ended on a loopback address of the gateway's host only", http.StatusForbidden)
+			return
+		}
+		if err := g.Expel(r.PathValue("export"), r.PathValue("client")); err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		log.Info("NFSv4 client ended by the administrator", "export", r.PathValue("export"), "client", r.PathValue("client"))
+		w.WriteHeader(http.StatusNoContent)
 	})
 	all := http.NewServeMux()
 	all.Handle("/", adminport.WriteTimeout(m))
@@ -73,6 +97,16 @@ func New(log *slog.Logger, status func(clients bool) status.Status, metrics prom
 		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return &Server{log: log, handler: all, profile: profile, hosts: hosts}
+}
+
+// local reports whether both ends of a request's connection are loopback addresses.
+func local(r *http.Request) bool {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !remote.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	here, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && here.IP.IsLoopback()
 }
 
 // Serve moves the page to address, HOST:PORT, or ends it if that is empty. After an error it keeps

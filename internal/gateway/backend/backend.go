@@ -30,6 +30,8 @@ type backend interface {
 	unreachable() bool
 	// Status reports its health. It does not block.
 	Status() status.Backend
+	// Expel ends a client of NFSv4 by the id that its status has. It reports whether there is one.
+	Expel(client string) bool
 	// Collect sends the metrics of its kind.
 	Collect(metric.Sink)
 	// close ends the backend. No server may hand calls to it any more.

@@ -8,6 +8,18 @@ var (
 	queuedDesc  = metric.Desc("backend_queued_calls", "Calls waiting for a worker.")
 )
 
+// Metrics of versions 4.1 and 4.2 of volumes.
+var (
+	nfs4OperationsDesc  = metric.Desc("nfs4_operations_total", "Operations of NFSv4 COMPOUNDs on a volume, by result: ok or error.", "operation", "result")
+	nfs4ClientsDesc     = metric.Desc("nfs4_clients", "NFSv4 clients of a volume: active, expired (with state that nobody has needed), and limit.", "state")
+	nfs4SessionsDesc    = metric.Desc("nfs4_sessions", "NFSv4 sessions of a volume.")
+	nfs4OpensDesc       = metric.Desc("nfs4_opens", "NFSv4 opens of a volume: held, and limit.", "state")
+	nfs4LocksDesc       = metric.Desc("nfs4_locks", "Ranges locked by NFSv4 clients of a volume: held, and limit.", "state")
+	nfs4DelegationsDesc = metric.Desc("nfs4_delegations", "NFSv4 delegations of a volume: held, revoked (not freed by their clients yet), and limit.", "state")
+	nfs4ExpiriesDesc    = metric.Desc("nfs4_lease_expiries_total", "NFSv4 clients of a volume that ended because their lease had expired.")
+	nfs4GraceDesc       = metric.Desc("nfs4_grace", "1 while NFSv4 clients of a volume reclaim state from before a start, otherwise 0.")
+)
+
 // Metrics of remote backends.
 var (
 	connectionsDesc   = metric.Desc("backend_connections", "Current connections to the backend server.")

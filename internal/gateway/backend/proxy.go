@@ -144,6 +144,9 @@ func (p *settings) status(st proxy.Status) status.Backend {
 	return s
 }
 
+// Expel returns false: a proxy has no state.
+func (r *remote) Expel(string) bool { return false }
+
 func (r *remote) Collect(s metric.Sink) {
 	st := r.srv.Status()
 	s.Gauge(connectionsDesc, float64(st.Connections))

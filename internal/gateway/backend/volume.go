@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/metric"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -151,6 +153,7 @@ func (v *volume) Status() status.Backend {
 		s.Identity = fmt.Sprintf("uid %d and gid %d, whoever calls", os.Geteuid(), os.Getegid())
 	}
 	s.Notes = info.Notes
+	s.NFS4 = v.nfs4Status()
 	if f := v.failure.Load(); f != nil && *f != nil {
 		s.Healthy, s.Error = false, (*f).Error()
 	}
@@ -179,4 +182,50 @@ func (v *volume) Collect(s metric.Sink) {
 	st := v.srv.Stats()
 	s.Counter(replaysDesc, st.Replays)
 	s.Gauge(queuedDesc, float64(st.Queued))
+	v.srv.NFS4Operations(func(op nfs4.Op, ok, failed uint64) {
+		s.Counter(nfs4OperationsDesc, ok, op.String(), "ok")
+		s.Counter(nfs4OperationsDesc, failed, op.String(), "error")
+	})
+	n := v.srv.NFS4Stats()
+	s.Gauge(nfs4ClientsDesc, float64(n.Clients-n.Courtesy), "active")
+	s.Gauge(nfs4ClientsDesc, float64(n.Courtesy), "expired")
+	s.Gauge(nfs4ClientsDesc, float64(n.Limits.Clients), "limit")
+	s.Gauge(nfs4SessionsDesc, float64(n.Sessions))
+	s.Gauge(nfs4OpensDesc, float64(n.Opens), "held")
+	s.Gauge(nfs4OpensDesc, float64(n.Limits.Opens), "limit")
+	s.Gauge(nfs4LocksDesc, float64(n.Ranges), "held")
+	s.Gauge(nfs4LocksDesc, float64(n.Limits.Locks), "limit")
+	s.Gauge(nfs4DelegationsDesc, float64(n.Delegations), "held")
+	s.Gauge(nfs4DelegationsDesc, float64(n.Revoked), "revoked")
+	s.Gauge(nfs4DelegationsDesc, float64(max(0, n.Limits.Delegations)), "limit")
+	s.Counter(nfs4ExpiriesDesc, n.Expiries)
+	s.Gauge(nfs4GraceDesc, metric.Bool(n.Grace))
+}
+
+// maxNFS4Clients bounds the clients in a status.
+const maxNFS4Clients = 1024
+
+// nfs4Status describes the state of versions 4.1 and 4.2.
+func (v *volume) nfs4Status() *status.NFS4 {
+	n := v.srv.NFS4Stats()
+	s := &status.NFS4{Grace: n.Grace, Opens: n.Opens, Locks: n.Ranges, Delegations: n.Delegations, Clients: []status.NFS4Client{}}
+	clients, omitted := v.srv.NFS4Clients(maxNFS4Clients)
+	now := time.Now()
+	for i := range clients {
+		c := &clients[i]
+		s.Clients = append(s.Clients, status.NFS4Client{
+			ID: strconv.FormatUint(c.ID, 16), Owner: strconv.QuoteToASCII(string(c.Owner)), Remote: c.Remote,
+			LeaseExpires: c.Expires.UTC(), Expired: now.After(c.Expires), Reclaiming: c.Reclaiming,
+			Sessions: c.Sessions, Opens: c.Opens, Locks: c.Ranges, Delegations: c.Delegations,
+		})
+	}
+	s.ClientsOmitted = omitted
+	return s
+}
+
+// Expel ends a client of version 4 by the id that its status has. It reports whether there is such
+// a client.
+func (v *volume) Expel(id string) bool {
+	n, err := strconv.ParseUint(id, 16, 64)
+	return err == nil && v.srv.ExpelNFS4Client(n)
 }

@@ -19,6 +19,7 @@ type v4Server struct {
 	owner, scope []byte
 	maxResponse  int
 	records      *clientRecords
+	operations   [nfs4.Operations]operationCount // the first has unknown operations
 	callbacks    callbacks
 	parking      parking
 	unshared     bool

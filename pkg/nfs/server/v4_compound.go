@@ -205,6 +205,7 @@ func (c *compound) step() bool {
 	}
 	c.e.PutUint32(at, uint32(st))
 	c.status = st
+	c.s.v4.count(number, st)
 	return true
 }
 
@@ -290,6 +291,7 @@ func (c *compound) finish() {
 			reply = c.flatten()
 		}
 		c.s.v4.state.Finish(&c.slot, reply, c.now)
+		c.s.v4.settle()
 	}
 	bound, conn := c.bound, c.call.Conn
 	c.end()

@@ -23,7 +23,7 @@ killed() {
   ( until [ -e /run/restarted ]; do "$PROBE" churn /mnt/churn 15 || exit 1; done ) & names=$!
   ( exec 9<>/run/there/locked
     until [ -e /run/restarted ]; do ! flock -n 9 || { touch /run/stolen; break; }; sleep 0.1; done ) & thief=$!
-  ask restart gateway
+  ask restart "$PROTO"
   kill -0 $fio                              # it has seen all of it
   wait $fio
   touch /run/restarted

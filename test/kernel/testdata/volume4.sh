@@ -86,9 +86,10 @@ server_copy() {
   [ "$(operations COPY)" -ge 1 ]
 }
 
-# several: four connections of one client, all of them used.
+# several: four connections of one client, all of them used. Linux 6.1 has nconnect for TCP alone.
 several() {
-  local used OPTIONS=nconnect=4
+  local used OPTIONS=nconnect=4 PROTO=$PROTO
+  case $(uname -r) in 6.1.*) PROTO=tcp ;; esac
   client one; attach DATA
   FIO=short.fio verify
   used=$(sed -n '/ mounted on \/mnt with/,/per-op statistics/p' /proc/self/mountstats | awk -v proto="$PROTO" '$1 == "xprt:" && $2 == proto && $(proto == "tcp" ? 9 : 8) > 10' | wc -l)

@@ -22,6 +22,8 @@ type Client struct {
 	reclaimed bool // RECLAIM_COMPLETE was done
 	recorded  bool // on stable storage
 	ended     bool
+	expelled  bool // ends when it is idle
+	conn      any  // of the latest CREATE_SESSION
 	expires   time.Time
 
 	// The reply cache of CREATE_SESSION (RFC 8881 section 18.36.4).
@@ -128,7 +130,7 @@ func (s *State) evict(now time.Time) bool {
 	if victim == nil {
 		return false
 	}
-	s.endClient(victim)
+	s.expire(victim)
 	return true
 }
 
@@ -239,7 +241,7 @@ func (s *State) courteous(holders []*Client, now time.Time) bool {
 		}
 	}
 	for _, c := range holders {
-		s.endClient(c)
+		s.expire(c)
 	}
 	return true
 }

@@ -128,7 +128,7 @@ func (s *State) evictOpens(now time.Time) bool {
 		}
 	}
 	if victim != nil {
-		s.endClient(victim)
+		s.expire(victim)
 	}
 	return victim != nil
 }

@@ -99,6 +99,7 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 		return none, nfs4.ErrNoSpc
 	}
 	s.confirm(c)
+	c.conn = conn
 	c.expires = now.Add(s.cfg.Lease)
 	fore.HeaderPadSize, back.HeaderPadSize = 0, 0
 	fore.MaxRequestSize = min(fore.MaxRequestSize, uint32(s.cfg.MaxRequest))
@@ -177,7 +178,7 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[a.Session]
-	if n == nil {
+	if n == nil || n.client.expelled {
 		return r, nfs4.ErrBadSession
 	}
 	last := uint32(len(n.slots) - 1)
@@ -243,4 +244,7 @@ func (s *State) Finish(l *Slot, reply []byte, now time.Time) {
 	}
 	// A lease does not end while a COMPOUND runs.
 	n.client.expires = now.Add(s.cfg.Lease)
+	if n.client.expelled && !n.client.busy() {
+		s.endClient(n.client)
+	}
 }

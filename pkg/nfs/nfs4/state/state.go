@@ -101,6 +101,7 @@ type State struct {
 	slots     int // of all sessions
 	locks     int // lock stateids
 	ranges    int // locked ranges
+	expiries  uint64
 	released  []any
 	obsolete  [][]byte // owners
 	// ended: there is something for Released, Recalls, Returned or LockNotices.
@@ -171,7 +172,9 @@ func (s *State) nextID() uint64 {
 type Stats struct {
 	Clients, Courtesy, Sessions, Opens, Locks, Ranges int
 	Slots, Delegations, Revoked                       int
-	Grace                                             bool
+	// Expiries counts the confirmed clients that ended since their lease had expired.
+	Expiries uint64
+	Grace    bool
 }
 
 // Stats returns the present figures.
@@ -179,7 +182,7 @@ func (s *State) Stats(now time.Time) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.opens, Locks: s.locks, Ranges: s.ranges,
-		Slots: s.slots, Delegations: s.delegations, Revoked: s.revoked, Grace: s.inGrace(now)}
+		Slots: s.slots, Delegations: s.delegations, Revoked: s.revoked, Expiries: s.expiries, Grace: s.inGrace(now)}
 	for _, c := range s.confirmed {
 		if c.expired(now) {
 			st.Courtesy++
@@ -200,7 +203,7 @@ func (s *State) Tick(now time.Time) {
 			continue
 		}
 		if !c.confirmed || !c.hasState() || now.Sub(c.expires) > s.cfg.Courtesy {
-			s.endClient(c)
+			s.expire(c)
 		}
 	}
 }
