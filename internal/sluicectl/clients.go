@@ -24,7 +24,7 @@ func (a *app) clientsCommand() *cobra.Command {
 	var admin string
 	c := &cobra.Command{
 		Use:   "clients [EXPORT]",
-		Short: "List the NFSv4 clients of a gateway's volumes, and what they hold",
+		Short: "List the NFSv4 clients of a gateway's volumes, with their opens and locks",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			only := ""

@@ -24,8 +24,8 @@ func testVolume4(t *testing.T, kernel string) {
 	g.follow(t)
 }
 
-// TestRecovery4 kills the gateway, and cuts a client off, while clients hold locks of a directory by
-// version 4. testdata/recovery4.sh has the checks.
+// TestRecovery4 kills the gateway, and cuts a client off, while clients hold locks of a directory
+// by version 4. testdata/recovery4.sh has the checks.
 func TestRecovery4(t *testing.T) { onKernels(t, []string{linux61}, testRecovery4) }
 
 func testRecovery4(t *testing.T, kernel string) {

@@ -25,7 +25,9 @@ func (c *compound) open() nfs4.Status {
 	if st := c.s.v4.state.MayOpen(c.client, a.Claim == nfs4.ClaimPrevious, c.now); st != nfs4.OK {
 		return st
 	}
-	r := nfs4.OpenRes{Flags: nfs4.OpenLockTypePOSIX | nfs4.OpenPreserveUnlinked, Delegation: noDelegation(a.Access)}
+	// Without OPEN4_RESULT_PRESERVE_UNLINKED a client renames a file that it has open, rather than
+	// remove it, so that the file survives a restart of the server.
+	r := nfs4.OpenRes{Flags: nfs4.OpenLockTypePOSIX, Delegation: noDelegation(a.Access)}
 	n, k, st := c.openTarget(a, &r)
 	if st != nfs4.OK {
 		return st
