@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/sha256"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +24,10 @@ type v4Server struct {
 	callbacks    callbacks
 	parking      parking
 	unshared     bool
-	leases       chan struct{} // closed by watchLeases
-	stop, done   chan struct{}
+	// foreignWaiters is the number of notices about locks of local processes that wait.
+	foreignWaiters atomic.Int64
+	leases         chan struct{} // closed by watchLeases
+	stop, done     chan struct{}
 }
 
 // NFS4Config configures versions 4.1 and 4.2. Zero values mean the defaults of [state.Config], and

@@ -20,7 +20,7 @@ const (
 	// callbackRetry is the pause before a callback that the client has answered by NFS4ERR_DELAY.
 	callbackRetry = 100 * time.Millisecond
 	// maxQueued bounds the callbacks of a client that wait for a slot or a connection.
-	maxQueued = 1 << 16
+	maxQueued = 1 << 13
 )
 
 // callbacks are the calls of a server to its clients (RFC 8881 section 20), over the connections of

@@ -338,3 +338,40 @@ func TestHeldAttributes(t *testing.T) {
 		t.Errorf("size %d without the delegation", s)
 	}
 }
+
+// TestReclaimDelegation: a client gets its delegation again after a restart of the server.
+func TestReclaimDelegation(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(c *Config) {
+		withState4(dir)(c)
+		unshared(c)
+	}
+	r := newEnv(t, keep)
+	r.put("file", "contents")
+	a, _ := r.sessionBack("a", 701)
+	b := r.session("b")
+	o := a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+	r.restart(keep)
+	a.s, b.s = r.s, r.s
+	a, b = a.again(), b.again()
+	claim := op4(nfs4.OpOpen, 0, accRW, 0, uint64(0), "o", noCreate, int(nfs4.ClaimPrevious), int(nfs4.DelegWrite))
+	file := putFH(o.handle)
+	var again nfs4.OpenRes
+	again.Decode(opResult(a.ok(file, claim), 2))
+	if again.Delegation.Type != nfs4.DelegWrite {
+		t.Fatalf("reclaimed: %+v", again.Delegation)
+	}
+	a.ok(file, op4(nfs4.OpWrite, stateID(again.Delegation.StateID), uint64(0), 0, "x"))
+	a.ok(reclaimComplete)
+	b.ok(reclaimComplete)
+	b.fails(nfs4.ErrDelay, rootFH, openOp("o", accR, 0, noCreate, "file"))
+	a.ok(file, delegReturn(again.Delegation.StateID))
+	b.open("o", accR, 0, noCreate, "file")
+	for _, claim := range []nfs4.Claim{nfs4.ClaimDelegatePrev, nfs4.ClaimDelegPrevFH} {
+		args := []any{0, accR, 0, uint64(0), "o", noCreate, int(claim)}
+		if claim == nfs4.ClaimDelegatePrev {
+			args = append(args, "file")
+		}
+		b.fails(nfs4.ErrNotSupp, rootFH, op4(nfs4.OpOpen, args...))
+	}
+}

@@ -24,7 +24,18 @@ func (v *v4Server) notify(n state.LockNotice) {
 	})
 }
 
+// maxForeignWaiters bounds the notices that wait for their time. Further clients try again by
+// themselves.
+const maxForeignWaiters = 1024
+
 // notifyLater has a client try again after a while.
 func (v *v4Server) notifyLater(n state.LockNotice) {
-	v.callbacks.after(foreignLockRetry, func() { v.notify(n) })
+	if v.foreignWaiters.Add(1) > maxForeignWaiters {
+		v.foreignWaiters.Add(-1)
+		return
+	}
+	v.callbacks.after(foreignLockRetry, func() {
+		v.foreignWaiters.Add(-1)
+		v.notify(n)
+	})
 }
