@@ -14,10 +14,10 @@ import (
 type RFC5666 uint8
 
 const (
-	// Padding: RDMA_MSGP, with padding before long opaques, is received, and sent by a client.
+	// Padding receives RDMA_MSGP, with padding before long opaques; a client sends it too.
 	Padding RFC5666 = 1 << iota
 
-	// ReadRead: a reply for which a call has no room is read by the client. A server exposes its
+	// ReadRead lets the client read a reply for which its call has no room. A server exposes its
 	// memory for that; a client offers none to the server.
 	ReadRead
 

@@ -23,10 +23,10 @@ type Transport struct {
 	badRecords    atomic.Uint64
 }
 
-// Moved counts bytes of RPC messages on RDMA.
+// Transferred counts bytes of RPC messages on RDMA.
 func (t *Transport) Transferred(p rpcrdma.Path, bytes int) { t.moved[p].Add(uint64(bytes)) }
 
-// Fault counts an error of the RPC-over-RDMA protocol.
+// ProtocolError counts an error of the RPC-over-RDMA protocol.
 func (t *Transport) ProtocolError(f rpcrdma.ErrorKind) { t.faults[f].Add(1) }
 
 // Received counts bytes of calls on TCP.

@@ -229,7 +229,7 @@ func TestBackChannel(t *testing.T) {
 	}
 	close(b.done)
 	eventually(t, "the loss of the back channel", func() bool { return s.flags() == nfs4.SeqCBPathDownSession })
-	again, b2 := s.env.connect(702)
+	again, b2 := s.connect(702)
 	expect(t, "BIND_CONN_TO_SESSION", again.compound(1, op4(nfs4.OpBindConnToSession, s.id, int(nfs4.ChannelBoth), false)), nfs4.OK)
 	eventually(t, "the return of the back channel", func() bool { return s.flags() == 0 })
 	eventually(t, "the probe", func() (ok bool) { b2.set(func(b *backClient) { ok = b.nulls == 1 }); return ok })

@@ -118,8 +118,8 @@ func TestLocalProcess(t *testing.T) {
 	}()
 	recalled(t, back.next(nfs4.OpCBRecall), o)
 	select {
-	case <-done:
-		t.Error("the process did not wait")
+	case err := <-done:
+		t.Errorf("the process did not wait: %v", err)
 	default:
 	}
 	a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))

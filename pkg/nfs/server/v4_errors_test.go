@@ -124,7 +124,7 @@ func testFailures(t *testing.T, list func(*errorEnv) []failure) {
 func (e *errorEnv) snapshot() string {
 	e.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v\n", e.env.s.v4.state.Stats(time.Now()))
+	fmt.Fprintf(&b, "%+v\n", e.s.v4.state.Stats(time.Now()))
 	e.must(filepath.WalkDir(e.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func attrFailures(e *errorEnv) (list []failure) {
 		add(nfs4.OpSetAttr, x.want, x.name, in("file", x.op)...)
 	}
 	for bit := range uint32(96) { // attributes that can only be read
-		supported := e.env.s.supportedAttrs(2)
+		supported := e.s.supportedAttrs(2)
 		if supported.Has(bit) && !settableAttrs.Has(bit) {
 			add(nfs4.OpSetAttr, nfs4.ErrInval, "a read-only attribute", in("file", set(bit, 0))...)
 		}
@@ -117,7 +117,7 @@ func TestVerifyAll(t *testing.T) {
 	e := newErrorEnv(t)
 	for _, object := range append([]string{"file", "dir", "link"}, specials...) {
 		for bit := range uint32(96) {
-			mask := e.env.s.supportedAttrs(2).Minus(setOnlyAttrs)
+			mask := e.s.supportedAttrs(2).Minus(setOnlyAttrs)
 			if !mask.Has(bit) || bit == nfs4.AttrRdattrError || bit >= nfs4.AttrFilesAvail && bit <= nfs4.AttrFilesTotal ||
 				bit >= nfs4.AttrSpaceAvail && bit <= nfs4.AttrSpaceTotal {
 				continue // others change the file system's usage

@@ -205,7 +205,8 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 	if err := n.Stat(&c.stat); err != nil {
 		return status4(err)
 	}
-	if !k.created && !((byDelegation(a) || a.Claim == nfs4.ClaimPrevious) && fs.Owns(&c.stat, &c.cred)) {
+	again := byDelegation(a) || a.Claim == nfs4.ClaimPrevious
+	if !k.created && (!again || !fs.Owns(&c.stat, &c.cred)) {
 		may, err := fs.PermitBlocking(n, &c.stat, &c.cred, want|vfs.MayExec)
 		if err != nil {
 			return status4(err)

@@ -231,12 +231,12 @@ func (s *State) Reroute(cb *Callback) (ok, ended bool) {
 type CallbackEnd int
 
 const (
-	// CallbackRan: the client has answered.
+	// CallbackRan means that the client has answered.
 	CallbackRan CallbackEnd = iota
-	// CallbackUnsent: the callback was never sent.
+	// CallbackUnsent means that the callback was never sent.
 	CallbackUnsent
-	// CallbackFault: the client does not know the session or the slot, so the back channel is of no
-	// use.
+	// CallbackFault means that the client does not know the session or the slot, so the back
+	// channel is of no use.
 	CallbackFault
 )
 
