@@ -243,3 +243,32 @@ func TestBackChannel(t *testing.T) {
 	s.fails(nfs4.ErrNoEnt, op4(nfs4.OpBackchannelCtl, testCBProgram, 1, 6, 1, "a", "b"))
 	close(b2.done)
 }
+
+// TestRecallAgain: the connection of a recall is lost before its answer. It is sent again in its
+// slot by the next connection, and once more since the client answers NFS4ERR_DELAY.
+func TestRecallAgain(t *testing.T) {
+	e := newEnv4(t, unshared)
+	e.put("file", "contents")
+	a, back := e.sessionBack("a", 701)
+	b := e.session("b")
+	o := a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+	back.set(func(k *backClient) { k.lost = true })
+	b.fails(nfs4.ErrDelay, rootFH, openOp("o", accR, 0, noCreate, "file"))
+	eventually(t, "the loss", func() bool { return a.flags() == nfs4.SeqCBPathDown|nfs4.SeqCBPathDownSession })
+	again, second := a.connect(702)
+	asked := 0
+	second.answer = func(nfs4.CBOp, *xdr.Encoder) nfs4.Status {
+		if asked++; asked == 1 {
+			return nfs4.ErrDelay
+		}
+		return nfs4.OK
+	}
+	expect(t, "BIND_CONN_TO_SESSION", again.compound(2, op4(nfs4.OpBindConnToSession, a.id, int(nfs4.ChannelBoth), false)), nfs4.OK)
+	k := second.next(nfs4.OpCBRecall)
+	recalled(t, k, o)
+	if k.seq.Slot != 0 || k.seq.Sequence != 1 {
+		t.Errorf("CB_SEQUENCE %+v", k.seq)
+	}
+	recalled(t, second.next(nfs4.OpCBRecall), o)
+	a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+}
