@@ -43,6 +43,10 @@ var (
 	verifierAttrs   = nfs4.BitmapOf(nfs4.AttrTimeAccess, nfs4.AttrTimeModify)
 	verifierSetters = nfs4.BitmapOf(nfs4.AttrTimeAccessSet, nfs4.AttrTimeModifySet)
 	ownerAttrs      = nfs4.BitmapOf(nfs4.AttrOwner, nfs4.AttrOwnerGroup)
+	// sizedAttrs have values of any length.
+	sizedAttrs = nfs4.BitmapOf(
+		nfs4.AttrSupported, nfs4.AttrACL, nfs4.AttrFileHandle, nfs4.AttrOwner, nfs4.AttrOwnerGroup, nfs4.AttrSuppAttrExclCreat,
+	)
 	// attrs42 are those of version 4.2.
 	attrs42 = nfs4.BitmapOf(nfs4.AttrCloneBlkSize, nfs4.AttrModeUmask, nfs4.AttrXattrSupport)
 )
@@ -335,8 +339,11 @@ func (c *compound) compare(same, other nfs4.Status) nfs4.Status {
 	if st != nfs4.OK {
 		return st
 	}
-	if bytes.Equal(values, a.Attrs.Values) {
+	switch {
+	case bytes.Equal(values, a.Attrs.Values):
 		return same
+	case len(values) != len(a.Attrs.Values) && mask.And(sizedAttrs) == (nfs4.Bitmap{}):
+		return nfs4.ErrBadXDR
 	}
 	return other
 }

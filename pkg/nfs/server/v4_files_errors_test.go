@@ -100,6 +100,10 @@ func attrFailures(e *errorEnv) (list []failure) {
 		}
 	}
 	for _, op := range []nfs4.Op{nfs4.OpVerify, nfs4.OpNVerify} {
+		for _, size := range []int{0, 4, 12} {
+			short := Fields(1, 1<<nfs4.AttrSize, make([]byte, size))
+			add(op, nfs4.ErrBadXDR, "a size of another length", in("file", op4(op, short))...)
+		}
 		add(op, nfs4.ErrInval, "rdattr_error", in("file", op4(op, Attrs([]uint32{nfs4.AttrRdattrError}, 0)))...)
 	}
 	for _, object := range append([]string{"file", "dir", "link"}, specials...) {
