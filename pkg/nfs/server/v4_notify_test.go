@@ -43,7 +43,7 @@ func TestNotifyLock(t *testing.T) {
 	notified()
 	mine := b.locked(file, lockNew(ob, "waiter", nfs4.LockWriteW, 5, 1))
 	// By its stateid, and the end of the open.
-	held = a.locked(file, lockMore(held, nfs4.LockWrite, 20, 1))
+	a.locked(file, lockMore(held, nfs4.LockWrite, 20, 1))
 	b.fails(nfs4.ErrDenied, file, lockMore(mine, nfs4.LockReadW, 20, 1))
 	a.ok(file, closeOp(oa.StateID))
 	notified()

@@ -135,13 +135,13 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 
 func (h *Header) parse(r *Reader, lim *Limits) error {
 	size := r.left
-	if size < ErrChunkSize && !(lim.Done && size == FixedSize) {
+	if size < ErrChunkSize && (!lim.Done || size != FixedSize) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	h.XID, h.Version = XID(r.Uint32()), r.Uint32()
 	h.Credits, h.Procedure = Credits(r.Uint32()), Procedure(r.Uint32())
 	v2 := h.Version == Version2 && lim.Version2
-	if size < MinSize && h.Procedure != Error && !v2 && !(lim.Done && h.Procedure == Done) {
+	if size < MinSize && h.Procedure != Error && !v2 && (!lim.Done || h.Procedure != Done) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	switch {
