@@ -289,8 +289,9 @@ type Transport struct {
 	// RFC5666 are forms of version 1 that only RFC 5666 has, for old clients. Padding accepts
 	// messages with padding before long data. ReadRead exposes a reply for which the client offers
 	// no memory, so that it can read it: the gateway's memory becomes readable to that client.
-	// ReadRead needs software RDMA (iWARP). Default none.
-	// +kubebuilder:validation:MaxItems=2
+	// ReadRead needs software RDMA (iWARP). Configuration answers the Connection Configuration
+	// Protocol, by which a client learns of inline thresholds. Default none.
+	// +kubebuilder:validation:MaxItems=3
 	// +listType=set
 	// +optional
 	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
@@ -307,7 +308,7 @@ type Transport struct {
 type Extension string
 
 // RFC5666Form is a form of RPC-over-RDMA version 1 that only RFC 5666 has.
-// +kubebuilder:validation:Enum=Padding;ReadRead
+// +kubebuilder:validation:Enum=Padding;ReadRead;Configuration
 type RFC5666Form string
 
 // OnChange is the effect of a changed setting on connections.

@@ -66,6 +66,7 @@ func MustExtensions[S ~string](list []S) rpcrdma.Extensions { return must(list, 
 var rfc5666 = bits[rpcrdma.RFC5666]{
 	{"Padding", rpcrdma.Padding},
 	{"ReadRead", rpcrdma.ReadRead},
+	{"Configuration", rpcrdma.Configuration},
 }
 
 // AllRFC5666 returns the set of all forms of version 1 that only RFC 5666 has.

@@ -42,7 +42,7 @@ func TestRFC5666(t *testing.T) {
 	if all != AllRFC5666() {
 		t.Errorf("the names stand for %#x, the forms are %#x", all, AllRFC5666())
 	}
-	if _, err := ParseRFC5666("Speed"); err == nil || err.Error() != `"Speed" is not a form of RFC 5666: want one of Padding, ReadRead` {
+	if _, err := ParseRFC5666("Speed"); err == nil || err.Error() != `"Speed" is not a form of RFC 5666: want one of Padding, ReadRead, Configuration` {
 		t.Error(err)
 	}
 }
@@ -53,7 +53,7 @@ func TestConfiguration(t *testing.T) {
 	if want := OfExtensions(AllExtensions()); !slices.Equal(names, want) {
 		t.Errorf("the configuration has %v, there are %v", names, want)
 	}
-	forms := []string{string(config.Padding), string(config.ReadRead)}
+	forms := []string{string(config.Padding), string(config.ReadRead), string(config.Configuration)}
 	if want := OfRFC5666(AllRFC5666()); !slices.Equal(forms, want) {
 		t.Errorf("the configuration has %v, there are %v", forms, want)
 	}

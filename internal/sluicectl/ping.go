@@ -35,6 +35,8 @@ type pingResult struct {
 	// With --rfc5666: the alignment of padded calls.
 	Padding  int  `json:"padding,omitempty"`
 	ReadRead bool `json:"read_read,omitempty"`
+	// Configured: the Connection Configuration Protocol has set the inline thresholds.
+	Configured bool `json:"configured,omitempty"`
 
 	InlineCall  int  `json:"inline_call,omitempty"`
 	InlineReply int  `json:"inline_reply,omitempty"`
@@ -101,7 +103,7 @@ func (s *session) negotiated() pingResult {
 	r := pingResult{
 		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
-		Padding: n.Padding, ReadRead: n.ReadRead, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
+		Padding: n.Padding, ReadRead: n.ReadRead, Configured: n.Configured, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 		windowless: !n.Attributes.RemoteInvalidation,
 	}
 	if n.Version == wire.Version2 {
@@ -143,6 +145,9 @@ func (r *pingResult) print(a *app) {
 	}
 	line("provider", "%s (%s)", r.Provider, device)
 	line("inline thresholds", "%d bytes for calls, %d for replies", r.InlineCall, r.InlineReply)
+	if r.Configured {
+		line("configuration", "by the Connection Configuration Protocol")
+	}
 	if r.Padding > 0 {
 		line("padding", "data of calls at multiples of %d bytes", r.Padding)
 	}

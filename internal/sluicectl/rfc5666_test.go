@@ -14,7 +14,7 @@ func TestRFC5666(t *testing.T) {
 	e := newEnv(t)
 	local := t.TempDir()
 	src, dst := filepath.Join(local, "src"), filepath.Join(local, "dst")
-	for _, forms := range []string{"Padding", "ReadRead", "Padding,ReadRead"} {
+	for _, forms := range []string{"Padding", "ReadRead", "Configuration", "Padding,ReadRead,Configuration"} {
 		for _, server := range []string{"OLD", "RDMA"} {
 			for _, n := range []int{0, 1, 1023, 2001, 5000, 65_537, 16 << 20} {
 				data := randomBytes(n)
@@ -33,7 +33,7 @@ func TestRFC5666(t *testing.T) {
 		t.Error(said)
 	}
 	for args, want := range map[string]string{
-		"--rfc5666 Speed":               `--rfc5666: "Speed" is not a form of RFC 5666: want one of Padding, ReadRead`,
+		"--rfc5666 Speed":               `--rfc5666: "Speed" is not a form of RFC 5666: want one of Padding, ReadRead, Configuration`,
 		"--rfc5666 Padding --version 2": "--rfc5666 is Padding, which version 2 has not: want --version 1",
 	} {
 		if code, _, errs := e.run("", append(strings.Fields(args), "ping", "OLD")...); code == 0 || !strings.Contains(errs, want) {

@@ -116,7 +116,7 @@ func (a *app) command(version string) *cobra.Command {
 	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
 	f.StringVar(&a.opts.version, "version", "auto", "RDMA: version of RPC-over-RDMA: 1, 2, or auto (2 if the server has it, else 1)")
 	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
-	f.StringVar(&a.opts.rfc5666, "rfc5666", "", "RDMA: forms of version 1 that only RFC 5666 has, with commas between them: Padding, ReadRead; implies --version 1")
+	f.StringVar(&a.opts.rfc5666, "rfc5666", "", "RDMA: forms of version 1 that only RFC 5666 has, with commas between them: Padding, ReadRead, Configuration; implies --version 1")
 	a.opts.placementFlags(root)
 	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
 	f.DurationVar(&a.opts.spin, "spin", 0, "iWARP and TCP: how long to ask for the next answer before sleeping, up to 1ms; takes a processor while calls are made")

@@ -25,7 +25,7 @@ func (c *Conn) Negotiated() Negotiated {
 	}
 	return Negotiated{
 		Version: t.version, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
-		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
+		Configured: c.rfc5666.isConfigured(), RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 		Extensions: t.ext, MaxCallTransmissions: calls, MaxReplyTransmissions: max(1, t.sendReplies),
 	}
 }

@@ -62,6 +62,9 @@ type Negotiated struct {
 	// ReadRead: calls from here leave it to the server to expose long replies (RFC 5666 section
 	// 5.1).
 	ReadRead bool
+	// Configured: the Connection Configuration Protocol has set the thresholds (RFC 5666 section
+	// 6).
+	Configured bool
 	// Own and Remote are the transport properties of this side and of the peer, in version 2.
 	Own, Remote Properties
 }

@@ -103,6 +103,10 @@ func (in *responder) call(ic *inCall) {
 		ic.refuse(code, BadChunk, "chunks in a call of the reverse direction are not supported")
 		return
 	}
+	if in.rfc5666 != nil && in.rfc5666.noReads && len(h.Reads) > 0 {
+		ic.refuse(wire.ReadChunks, BadChunk, "Read chunks of a client that bears no RDMA Reads")
+		return
+	}
 	if code, reason := ic.collect(); reason != "" {
 		ic.refuse(code, BadChunk, "%s", reason)
 		return

@@ -21,7 +21,10 @@ const (
 	// memory for that; a client offers none to the server.
 	ReadRead
 
-	allRFC5666 = Padding | ReadRead
+	// Configuration: the Connection Configuration Protocol. A client asks with its first call.
+	Configuration
+
+	allRFC5666 = Padding | ReadRead | Configuration
 )
 
 // completeRFC5666 checks these forms.
@@ -33,16 +36,21 @@ func (cfg *Config) completeRFC5666() error {
 		return fmt.Errorf("rpcrdma: Config.RFC5666 is %#x, it needs version 1", uint8(cfg.RFC5666))
 	}
 	cfg.Limits.Padded, cfg.Limits.Done = cfg.RFC5666&Padding != 0, cfg.RFC5666&ReadRead != 0
+	if cfg.RFC5666&Configuration != 0 {
+		cfg.Handler = &configurator{cfg.Handler}
+	}
 	return nil
 }
 
 // rfc5666 is the state of a connection with such forms.
 type rfc5666 struct {
 	// align is the alignment of padded calls from here; 0: none are padded.
-	align    atomic.Int32
-	readRead atomic.Bool // calls from here leave it to the server to expose replies
-	exposed  exposedReplies
-	spare    [][]byte // for the stream of a padded message; used with recvMu held
+	align      atomic.Int32
+	spare      [][]byte    // for the stream of a padded message; used with recvMu held
+	readRead   atomic.Bool // calls from here leave it to the server to expose replies
+	exposed    exposedReplies
+	configured atomic.Bool // by the Connection Configuration Protocol
+	noReads    bool        // at a server: the client bears no RDMA Reads; used with recvMu held
 }
 
 func newRFC5666(cfg *Config, server bool) *rfc5666 {
@@ -50,7 +58,7 @@ func newRFC5666(cfg *Config, server bool) *rfc5666 {
 		return nil
 	}
 	s := new(rfc5666)
-	if !server && cfg.RFC5666&Padding != 0 {
+	if !server && cfg.RFC5666&(Padding|Configuration) == Padding {
 		s.align.Store(padded.MaxAlign)
 	}
 	s.readRead.Store(!server && cfg.RFC5666&ReadRead != 0)
@@ -73,6 +81,8 @@ func (o *outCall) retryOldForms(e *RemoteError) bool {
 	}
 	return true
 }
+
+func (s *rfc5666) isConfigured() bool { return s != nil && s.configured.Load() }
 
 // alignFor is the alignment for messages of at most limit bytes: an eighth of it, and a page at
 // most, so that padding seldom prevents a message from fitting.

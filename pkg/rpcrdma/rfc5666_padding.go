@@ -16,13 +16,16 @@ func (s *rfc5666) padding(t *negotiated) int {
 	if s == nil || t.version != wire.Version1 {
 		return 0
 	}
-	return min(int(s.align.Load()), alignFor(t.sendLimit))
+	return s.alignment(t.sendLimit)
 }
+
+// alignment is that of padded calls of at most limit bytes.
+func (s *rfc5666) alignment(limit int) int { return min(int(s.align.Load()), alignFor(limit)) }
 
 // pad lays a call out as RDMA_MSGP, or leaves it as it is. The call has no Read chunks, and a
 // header of size bytes.
 func (b *callBuilder) pad(out *requester, r *oncrpc.Request, size, limit int) (wire.Procedure, int, error) {
-	align := min(int(out.rfc5666.align.Load()), alignFor(limit))
+	align := out.rfc5666.alignment(limit)
 	rule, ok := padded.Choose(r.Eligible, align)
 	if !ok || size+wire.PaddingSize+split.Length(b.out) > limit {
 		return wire.Msg, size, nil

@@ -26,7 +26,8 @@ import (
 //	config key=value...          settings of the tested side, first line only: of a requester ext, results,
 //	                             threshold, handler (for calls of the reverse direction), and the answer
 //	                             to its first message (words, by commas), or refused; revocable: a
-//	                             client's adapter can be invalidated; rfc5666: forms of RFC 5666
+//	                             client's adapter can be invalidated; rfc5666: forms of RFC 5666;
+//	                             bare: the client sends no private data
 //	mem NAME SIZE [result K]     exposes memory with the bytes of fill(K)
 //	fill NAME token...           puts bytes at the beginning of memory
 //	is NAME token...             looks at the beginning of memory
@@ -192,6 +193,9 @@ func (x *transcript) connect(role string, options []string) (err error) {
 			return slices.Concat(words(uint32(h.XID), 2, 8, 6), answer)
 		})
 	}
+	if x.p == nil && slices.Contains(options, "bare") {
+		x.p = x.w.rawDial(nil)
+	}
 	if x.p == nil {
 		revocable := role != "responder-ext" || slices.Contains(options, "revocable")
 		x.p = x.w.rawDial(wire.PrivateData{RemoteInvalidation: revocable, SendSize: 4096, ReceiveSize: 4096}.Append(nil))
@@ -203,7 +207,7 @@ func (x *transcript) connect(role string, options []string) (err error) {
 func rfc5666Of(options []string) (set RFC5666) {
 	for _, o := range options {
 		for name := range strings.SplitSeq(strings.TrimPrefix(o, "rfc5666="), ",") {
-			set |= map[string]RFC5666{"Padding": Padding, "ReadRead": ReadRead}[name]
+			set |= map[string]RFC5666{"Padding": Padding, "ReadRead": ReadRead, "Configuration": Configuration}[name]
 		}
 	}
 	return set

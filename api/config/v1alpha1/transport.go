@@ -62,7 +62,7 @@ func (t *Transport) validateRFC5666(r report) {
 		r.refuse(t.RFC5666, "are of version 1: want rpcRDMAVersions: [1] or [1, 2], or leave them out")
 	}
 	for i, x := range t.RFC5666 {
-		oneOf(r.index(i), x, Padding, ReadRead)
+		oneOf(r.index(i), x, Padding, ReadRead, Configuration)
 		if slices.Contains(t.RFC5666[:i], x) {
 			r.index(i).refuse(string(x), "is listed twice: want each form once")
 		}

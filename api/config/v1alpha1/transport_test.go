@@ -100,7 +100,7 @@ func TestRFC5666(t *testing.T) {
 		{"{rpcRDMAVersions: [2], rfc5666: [Padding]}", nil,
 			"rfc5666: [Padding]: are of version 1: want rpcRDMAVersions: [1] or [1, 2], or leave them out"},
 		{"{rfc5666: [Padding, Padding]}", nil, `rfc5666[1]: "Padding": is listed twice: want each form once`},
-		{"{rfc5666: [Speed]}", nil, `rfc5666[0]: "Speed": want Padding or ReadRead`},
+		{"{rfc5666: [Speed]}", nil, `rfc5666[0]: "Speed": want Padding or ReadRead or Configuration`},
 		{"{rfc5666: [ReadRead, Padding]}", []RFC5666Form{ReadRead, Padding}, ""},
 	} {
 		t.Run(tt.text, func(t *testing.T) {

@@ -337,8 +337,9 @@ type Transport struct {
 	Continuation *Continuation `json:"continuation,omitempty"`
 	// Placement requires extension SendBasedPlacement.
 	Placement *Placement `json:"placement,omitempty"`
-	// RFC5666 are the forms of version 1 that only RFC 5666 has: Padding and ReadRead. Default [].
-	// Forbidden without version 1, and ReadRead with a listener of provider verbs.
+	// RFC5666 are the forms of version 1 that only RFC 5666 has: Padding, ReadRead and
+	// Configuration. Default []. Forbidden without version 1, and ReadRead with a listener of
+	// provider verbs.
 	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
 	// InlineThreshold is the longest message without chunks.
 	InlineThreshold InlineThreshold `json:"inlineThreshold"`
@@ -536,6 +537,8 @@ const (
 	Padding RFC5666Form = "Padding"
 	// ReadRead lets a client read a reply for which it offers no memory, from the gateway's memory.
 	ReadRead RFC5666Form = "ReadRead"
+	// Configuration answers the Connection Configuration Protocol, which sets inline thresholds.
+	Configuration RFC5666Form = "Configuration"
 )
 
 // OnChange selects the effect of a changed transport on existing connections.
