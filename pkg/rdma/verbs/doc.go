@@ -11,7 +11,8 @@
 //
 // Work requests and receives are gathered in C memory, and posted as one chain by one call into C.
 // In a chain, the last request is signaled, the last one whose caller asked for a completion, and
-// each Read. A request's number in the order of posting is its wr_id.
+// each Read. A request's number in the order of posting is its wr_id. On siw each request is
+// signaled: TCP may send from the memory of others after the completion that covers them.
 //
 // # Memory
 //

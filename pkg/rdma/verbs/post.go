@@ -159,7 +159,7 @@ func (e *endpoint) pushLocked(w *rdma.WorkRequest) error {
 		s.window = e.exposed.take(w.Invalidate)
 	}
 	switch {
-	case w.Op == rdma.Read:
+	case w.Op == rdma.Read, e.dev.limits.zero_copy != 0:
 		c.flags = C.SV_SIGNALED
 	case w.Signaled, w.Op == rdma.LocalInvalidate:
 		if e.covering >= 0 {

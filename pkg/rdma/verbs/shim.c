@@ -111,6 +111,7 @@ int sv_limits_of(struct ibv_context *context, uint8_t port, struct sv_limits *li
 		return failed;
 	limits->iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
 	limits->software = device.vendor_id == VENDOR_RXE || device.vendor_id == VENDOR_SIW;
+	limits->zero_copy = device.vendor_id == VENDOR_SIW;
 	limits->port_active = attributes.state == IBV_PORT_ACTIVE;
 	limits->max_segments = device.max_sge;
 	limits->max_read_segments = device.max_sge_rd ? device.max_sge_rd : device.max_sge;

@@ -119,6 +119,7 @@ struct sv_path {
 struct sv_limits {
 	int iwarp;
 	int software; // of the kernel: it is told of requests by writing to the command file
+	int zero_copy; // TCP may send from the memory of an unsignaled request after later ones completed
 	int loose_windows; // it lets the peer reach all of the region that a window is bound to
 	int port_active;
 	uint32_t with_invalidate; // the flags of a completion that tell of an invalidated handle
