@@ -63,8 +63,8 @@ func TestLease(t *testing.T) {
 		done <- err
 	}()
 	select {
-	case <-done:
-		t.Error("a local writer did not wait")
+	case err := <-done:
+		t.Errorf("a local writer did not wait: %v", err)
 	case <-time.After(10 * time.Millisecond):
 	}
 	b.Close()
