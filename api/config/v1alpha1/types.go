@@ -236,6 +236,10 @@ type NFS4 struct {
 	// kernel, with a file descriptor. Otherwise they are for writing too. Default true. A change
 	// takes effect at the next start.
 	Shared bool `json:"shared"`
+	// RecordsOnVolume keeps the records of clients, by which they reclaim opens and locks after a
+	// start, in the directory .sluice-clients of Path, which clients cannot see. So a gateway on
+	// another host goes on. Default false: in StateDir. A change takes effect at the next start.
+	RecordsOnVolume bool `json:"recordsOnVolume,omitempty"`
 }
 
 // NFSServer is an NFS server on TCP.

@@ -145,6 +145,7 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	switch b := &e.Spec.Backend; {
 	case b.PersistentVolumeClaim != nil:
 		c.Backend.Volume = config.DefaultVolume(VolumeDir)
+		c.Backend.Volume.NFS4.RecordsOnVolume = true // the next pod may be on another node
 	case b.NFS != nil:
 		s := config.DefaultNFSServer()
 		s.Server, s.MountPort, s.Path, s.SoftTimeout = b.NFS.Server, int(b.NFS.MountPort), b.NFS.Path, config.Duration(b.NFS.SoftTimeout.Duration())

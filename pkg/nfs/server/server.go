@@ -77,8 +77,8 @@ type Config struct {
 	ReplyCache ReplyCacheLimits
 	// NFS4 serves versions 4.1 and 4.2 too; nil means version 3 alone.
 	NFS4 *NFS4Config
-	// Files are options of the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys, Scope
-	// and Logger are ignored.
+	// Files are options of the directory: MaxFiles, Recheck, SelfOnly, IndexOnly, Sync. Keys,
+	// Scope, Hidden and Logger are ignored.
 	Files vfs.Options
 	// Logger gets messages for the administrator; nil discards them.
 	Logger *slog.Logger
@@ -140,6 +140,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	o := cfg.Files
 	o.Key, o.OlderKeys, o.Scope, o.Logger = key, cfg.OlderKeys, cfg.Name, cfg.Logger
+	if cfg.NFS4 != nil && cfg.NFS4.RecordsInRoot {
+		o.Hidden = hiddenRecords
+	}
 	if s.fs, err = vfs.Open(cfg.Root, o); err != nil {
 		return nil, fmt.Errorf("nfs server: %w", err)
 	}

@@ -42,6 +42,9 @@ type NFS4Config struct {
 	// Otherwise they are for reading alone, and each takes a lease of the kernel (fcntl(2)), with a
 	// descriptor.
 	Unshared bool
+	// RecordsInRoot keeps the records of clients in a directory of Config.Root that clients cannot
+	// see, instead of Config.StateDir: so a server on another host goes on.
+	RecordsInRoot bool
 }
 
 func (c *NFS4Config) defaults() {

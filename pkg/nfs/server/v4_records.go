@@ -20,16 +20,22 @@ type clientRecords struct {
 	mu  sync.Mutex
 }
 
+// hiddenRecords is the directory of the records in the exported directory, hidden from clients.
+const hiddenRecords = ".sluice-clients"
+
 // maxRecords bounds the clients that are loaded.
 const maxRecords = 4096
 
 // openClientRecords returns the owners of the clients that an earlier process recorded. Without a
 // state directory there are none.
 func openClientRecords(s *Server) (*clientRecords, [][]byte) {
-	if s.cfg.StateDir == "" {
+	if s.cfg.StateDir == "" && !s.cfg.NFS4.RecordsInRoot {
 		return &clientRecords{}, nil
 	}
 	r := &clientRecords{dir: filepath.Join(s.cfg.StateDir, "clients-"+exportHash(s.cfg.Name))}
+	if s.cfg.NFS4.RecordsInRoot {
+		r.dir = filepath.Join(s.cfg.Root, hiddenRecords)
+	}
 	owners, err := r.load()
 	if err != nil {
 		s.log.Warn("no records of clients: they cannot reclaim opens and locks after a restart", "path", r.dir, "error", err)
@@ -48,6 +54,12 @@ func exportHash(name string) string {
 func (r *clientRecords) load() (owners [][]byte, err error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil && !os.IsExist(err) {
 		return nil, err
+	}
+	// A client may have made a symbolic link of that name while it was not hidden.
+	if info, err := os.Lstat(r.dir); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory: remove or rename it", r.dir)
 	}
 	names, err := os.ReadDir(r.dir)
 	if err != nil {

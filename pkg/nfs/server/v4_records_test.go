@@ -2,8 +2,10 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
@@ -127,4 +129,43 @@ func TestRecordFiles(t *testing.T) {
 		t.Error("no note about the records")
 	}
 	r.session("client").open("o", accR, 0, unchecked, "file")
+}
+
+// TestRecordsInRoot keeps the records on the volume: a server with another state directory goes on,
+// and clients of no version see or make their directory.
+func TestRecordsInRoot(t *testing.T) {
+	keep := func(c *Config) {
+		c.NFS4, c.StateDir, c.Key = &NFS4Config{RecordsInRoot: true}, t.TempDir(), []byte("a key of 32 bytes for the handles")
+	}
+	r := newEnv(t, keep)
+	r.put("file", "contents")
+	a := r.session("a")
+	o := a.open("o", accRW, 0, noCreate, "file")
+	if records, err := os.ReadDir(r.path(hiddenRecords)); err != nil || len(records) != 1 {
+		t.Fatalf("%d records (%v), want 1", len(records), err)
+	}
+	for _, name := range []string{hiddenRecords, ".SLUICE-clients"} {
+		a.fails(nfs4.ErrNoEnt, rootFH, op4(nfs4.OpLookup, name))
+		a.fails(nfs4.ErrNoEnt, rootFH, op4(nfs4.OpRemove, name))
+		a.fails(nfs4.ErrNoEnt, rootFH, openOp("o", accR, 0, noCreate, name))
+		a.fails(nfs4.ErrAccess, rootFH, openOp("o", accRW, 0, unchecked, name))
+		a.fails(nfs4.ErrNoEnt, rootFH, op4(nfs4.OpSaveFH), op4(nfs4.OpRename, name, "moved"))
+		a.fails(nfs4.ErrAccess, rootFH, op4(nfs4.OpSaveFH), op4(nfs4.OpRename, "file", name))
+		a.fails(nfs4.ErrAccess, putFH(o.handle), op4(nfs4.OpSaveFH), rootFH, op4(nfs4.OpLink, name))
+	}
+	if list := a.entries4(4096); len(list) != 1 {
+		t.Errorf("the list of the root is %v", list)
+	}
+	r.restart(keep)
+	file := putFH(o.handle)
+	if a = a.again(); a == nil {
+		t.Fatal("no session")
+	}
+	a.ok(file, reclaim("o", accRW, 0))
+
+	r.must(errors.Join(os.RemoveAll(r.path(hiddenRecords)), os.Symlink(t.TempDir(), r.path(hiddenRecords))))
+	r.restart(keep)
+	if notes := r.s.Info().Notes; len(notes) == 0 || !strings.Contains(notes[len(notes)-1], "is not a directory: remove or rename it") {
+		t.Errorf("notes %q", notes)
+	}
 }

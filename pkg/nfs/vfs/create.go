@@ -327,6 +327,9 @@ func (fs *FS) makeEntry(dir *Node, name *Name, c *Cred, w *Wcc, call func() erro
 	if name.Dot() || name.DotDot() {
 		return nil, unix.EEXIST
 	}
+	if fs.hidden(dir, name.bytes()) {
+		return nil, unix.EACCES
+	}
 	dir.change.Lock()
 	defer dir.change.Unlock()
 	w.before(dir)

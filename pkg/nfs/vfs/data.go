@@ -224,19 +224,30 @@ func (fs *FS) ReadDir(n *Node, cookie int64, b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	var got int
-	err = retry(func() (err error) {
-		got, err = unix.Getdents(fd, b)
-		return err
-	})
-	n.position = -1
-	if err != nil {
-		return 0, err
+	for {
+		var got int
+		err = retry(func() (err error) {
+			got, err = unix.Getdents(fd, b)
+			return err
+		})
+		n.position = -1
+		if err != nil {
+			return 0, err
+		}
+		all := got
+		for e, at := (Dirents{b: b[:got]}), 0; e.Next(); {
+			n.position = e.Off
+			end := got - len(e.b)
+			if fs.hidden(n, e.Name) {
+				got = at + copy(b[at:], b[end:got])
+				e.b, end = b[at:got], at
+			}
+			at = end
+		}
+		if got > 0 || all == 0 {
+			return got, nil
+		}
 	}
-	for e := (Dirents{b: b[:got]}); e.Next(); {
-		n.position = e.Off
-	}
-	return got, nil
 }
 
 // Entries iterates over the entries in b.

@@ -35,6 +35,9 @@ type Options struct {
 	SelfOnly bool
 	// IndexOnly uses handles of kind "index" even if the kernel's are available.
 	IndexOnly bool
+	// Hidden is a name in the root that callers cannot see or make, in any case of letters; empty
+	// means none.
+	Hidden string
 	// Sync replaces the system call of SyncKind; nil means that call.
 	Sync func(fd int, kind SyncKind) error
 	// Logger gets errors that no caller sees; nil discards them.

@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,7 @@ func (n *Name) Set(b []byte) error {
 }
 
 func (n *Name) String() string     { return string(n.b[:n.n]) }
+func (n *Name) bytes() []byte      { return n.b[:n.n] }
 func (n *Name) terminated() []byte { return n.b[:n.n+1] }
 
 // Dot reports whether the name is ".".
@@ -90,9 +92,17 @@ func (fs *FS) LookupSelf(dir *Node, name *Name) (*Node, error) {
 	return fs.openName(dir, name)
 }
 
+// hidden reports whether the name is Options.Hidden.
+func (fs *FS) hidden(dir *Node, name []byte) bool {
+	return fs.opt.Hidden != "" && dir.id == fs.root.id && len(name) == len(fs.opt.Hidden) && strings.EqualFold(string(name), fs.opt.Hidden)
+}
+
 // openName is openEntry for a caller, to whom mount points are out of reach, with or without
 // handles.
 func (fs *FS) openName(dir *Node, name *Name) (*Node, error) {
+	if fs.hidden(dir, name.bytes()) {
+		return nil, unix.ENOENT
+	}
 	n, err := fs.openEntry(dir, name.terminated())
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = unix.EACCES
@@ -134,6 +144,9 @@ func (fs *FS) parent(dir *Node) (*Node, error) {
 // Identify returns the handle and the attributes of a name in dir, without keeping it open. EXDEV:
 // a mount point.
 func (fs *FS) Identify(dir *Node, name *Name, h *Handle, st *Stat) error {
+	if fs.hidden(dir, name.bytes()) {
+		return unix.ENOENT
+	}
 	fd, err := openBeneath(dir.path, name.terminated(), openPath)
 	if err != nil {
 		return err
@@ -165,6 +178,9 @@ func (fs *FS) Rmdir(dir *Node, name *Name, c *Cred, w *Wcc) error {
 func (fs *FS) unlink(dir *Node, name *Name, c *Cred, flags int, w *Wcc) error {
 	if !dir.IsDir() {
 		return unix.ENOTDIR
+	}
+	if fs.hidden(dir, name.bytes()) {
+		return unix.ENOENT
 	}
 	dir.change.Lock()
 	w.before(dir)
@@ -206,8 +222,13 @@ func (fs *FS) releaseRemoved(n *Node) {
 
 // Rename renames an object. If both names are of the same object, nothing happens (rename(2)).
 func (fs *FS) Rename(from *Node, fromName *Name, to *Node, toName *Name, c *Cred, fromWcc, toWcc *Wcc) error {
-	if !from.IsDir() || !to.IsDir() {
+	switch {
+	case !from.IsDir() || !to.IsDir():
 		return unix.ENOTDIR
+	case fs.hidden(from, fromName.bytes()):
+		return unix.ENOENT
+	case fs.hidden(to, toName.bytes()):
+		return unix.EACCES
 	}
 	lockBoth(from, to)
 	fromWcc.before(from)
@@ -265,6 +286,9 @@ func (fs *FS) Link(n, dir *Node, name *Name, c *Cred, w *Wcc) error {
 	}
 	if n.IsDir() {
 		return unix.EPERM
+	}
+	if fs.hidden(dir, name.bytes()) {
+		return unix.EACCES
 	}
 	dir.change.Lock()
 	w.before(dir)
