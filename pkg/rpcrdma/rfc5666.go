@@ -21,7 +21,7 @@ const (
 	// memory for that; a client offers none to the server.
 	ReadRead
 
-	// Configuration: the Connection Configuration Protocol. A client asks with its first call.
+	// Configuration is the Connection Configuration Protocol. A client asks with its first call.
 	Configuration
 
 	allRFC5666 = Padding | ReadRead | Configuration
