@@ -29,7 +29,7 @@ func testVolume4(t *testing.T, kernel string) {
 func TestRecovery4(t *testing.T) { onKernels(t, []string{linux61}, testRecovery4) }
 
 func testRecovery4(t *testing.T, kernel string) {
-	const lease = 15 * time.Second
+	const lease = 10 * time.Second
 	ways := "4.2-rdma"
 	if *full {
 		ways = "4.2-rdma 4.2-tcp 4.1-rdma 4.1-tcp"
