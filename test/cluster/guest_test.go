@@ -96,7 +96,8 @@ func (g *guest) end(t *testing.T, said *bytes.Buffer) {
 		}
 	}
 	if t.Failed() {
-		t.Logf("hack/vm/run: %v\n%s\nconsole:\n%s", g.err, said.String(), console)
+		node, _ := os.ReadFile(filepath.Join(g.out, "node.log")) // of guests that are nodes
+		t.Logf("hack/vm/run: %v\n%s\nconsole:\n%s\nhack/sriov/node:\n%s", g.err, said.String(), console, node)
 	}
 }
 

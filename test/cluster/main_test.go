@@ -30,7 +30,8 @@ var root = func() string {
 type cluster struct {
 	dir    string // of hack/cluster/run
 	mu     sync.Mutex
-	loaded []string // images
+	made   []string // images
+	loaded []string // those of both nodes
 }
 
 // shared is nil if this machine cannot run a cluster, for the reason in absent.
@@ -108,28 +109,45 @@ func need(t *testing.T, images ...string) *cluster {
 	return shared
 }
 
-// load makes images and loads them into the nodes, each once.
+// load loads images into the nodes, each once.
 func (c *cluster) load(t *testing.T, images []string) {
 	t.Helper()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	images = slices.DeleteFunc(slices.Clone(images), func(name string) bool { return slices.Contains(c.loaded, name) })
+	c.mu.Unlock()
 	if len(images) == 0 {
 		return
 	}
-	out := t.TempDir()
-	maker := exec.Command("go", append([]string{"run", "./hack/image", "-o", out, "-version", "test"}, images...)...)
+	c.do(t, "load", c.archives(t, images)...)
+	c.mu.Lock()
+	c.loaded = append(c.loaded, images...)
+	c.mu.Unlock()
+}
+
+// archives makes images, each once, and returns their files.
+func (c *cluster) archives(t *testing.T, images []string) (files []string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := filepath.Join(c.dir, "images")
+	var missing []string
+	for _, name := range images {
+		files = append(files, filepath.Join(out, name+".tar"))
+		if !slices.Contains(c.made, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return files
+	}
+	maker := exec.Command("go", append([]string{"run", "./hack/image", "-o", out, "-version", "test"}, missing...)...)
 	maker.Dir = root
 	maker.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := maker.CombinedOutput(); err != nil {
 		t.Fatalf("hack/image: %v\n%s", err, said)
 	}
-	var files []string
-	for _, name := range images {
-		files = append(files, filepath.Join(out, name+".tar"))
-	}
-	c.do(t, "load", files...)
-	c.loaded = append(c.loaded, images...)
+	c.made = append(c.made, missing...)
+	return files
 }
 
 // command is hack/cluster/run.

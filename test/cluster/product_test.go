@@ -180,16 +180,45 @@ func environment(t *testing.T, pid int) map[string]string {
 	return env
 }
 
-// fio writes and verifies a file in the guest's /mnt, for about half a minute.
-func (g *guest) fio(t *testing.T, dir string) *process {
+// A verification is a run of fio.
+type verification struct{ *process }
+
+// fio writes and verifies a file in the guest's dir, for about half a minute.
+func (g *guest) fio(t *testing.T, dir string) verification {
 	t.Helper()
 	p := g.start(t, "mkdir -p "+dir+"/fio; fio --name=verify --directory="+dir+"/fio --size=24M --bs=64k --rw=randwrite --rate=1M --direct=1 --ioengine=libaio --iodepth=8 "+
-		"--verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --group_reporting")
+		"--verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --output-format=json")
 	eventually(t, time.Minute, func() error {
 		_, err := g.start(t, "test $(du -k "+dir+"/fio/verify.0.0 | cut -f1) -gt 1000").result(t, time.Minute)
 		return err
 	})
-	return p
+	return verification{p}
+}
+
+// wait waits for the end, and logs the longest calls.
+func (v verification) wait(t *testing.T, limit time.Duration) {
+	t.Helper()
+	said := v.process.wait(t, limit)
+	type direction struct {
+		Calls   int `json:"total_ios"`
+		Latency struct {
+			Max float64 // nanoseconds
+		} `json:"clat_ns"`
+	}
+	var report struct {
+		Jobs []struct {
+			Error       int
+			Read, Write direction
+		}
+	}
+	if _, object, ok := strings.Cut(said, "{"); !ok || json.Unmarshal([]byte("{"+object), &report) != nil || len(report.Jobs) != 1 {
+		t.Fatalf("fio reports %s", said)
+	}
+	j := report.Jobs[0]
+	t.Logf("fio: error %d; %d writes, the longest took %.1f s; %d reads, verified, the longest took %.1f s", j.Error, j.Write.Calls, j.Write.Latency.Max/1e9, j.Read.Calls, j.Read.Latency.Max/1e9)
+	if j.Error != 0 || j.Read.Calls != j.Write.Calls {
+		t.Errorf("fio: error %d, %d reads of %d writes", j.Error, j.Read.Calls, j.Write.Calls)
+	}
 }
 
 // moved waits until the export has another connection than before, and logs the time since begun.

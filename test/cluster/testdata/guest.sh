@@ -7,7 +7,7 @@
 # its SYN for two minutes.
 sysctl -qw net.ipv4.tcp_syn_retries=2
 if [ -n "${NODE:-}" ]; then
-  "$ROOT/hack/sriov/node" "$NODE" >/run/out/node.log 2>&1 &
+  bash -x "$ROOT/hack/sriov/node" "$NODE" >/run/out/node.log 2>&1 &
   until [ -e "$dir/run/n3.ready" ]; do
     kill -0 $! || { cat /run/out/node.log; exit 1; }
     sleep 0.5
