@@ -38,9 +38,11 @@ func testLinuxClient(t *testing.T, kernel, version, proto string) {
 	if err := c.fill(t); err != nil {
 		t.Fatal(err)
 	}
+	c.path = "write_chunk"
 	port, cut := c.data.rdma, "CUT=%d "+fmt.Sprint(c.data.tcp)+" /"
 	if proto == "tcp" {
 		port, cut = c.data.tcp, "CUT=0 %d /"
+		c.path = "stream"
 	}
 	c.relay = startRelay(t, fmt.Sprintf("127.0.0.1:%d", port), 12)
 	c.boot(t, kernel, 20*time.Minute, "client.sh", c.answer, "-e", "VERS="+version, "-e", "PROTO="+proto, "-e", fmt.Sprintf(cut, c.relay.port()))
@@ -69,6 +71,7 @@ func testLinuxClient(t *testing.T, kernel, version, proto string) {
 type linuxClient struct {
 	*host
 	relay *relay
+	path  string // of sluice_bytes_total, by which it reads
 }
 
 // fill makes the files that the client reads.
@@ -145,7 +148,7 @@ func (c *linuxClient) killWhileWritten(t *testing.T, name string, size int64) er
 
 // drainWhileRead drains the gateway while a file is read, and starts it again.
 func (c *linuxClient) drainWhileRead(t *testing.T) error {
-	if err := c.gateway.busy("data"); err != nil {
+	if err := c.gateway.sends("data", c.path); err != nil {
 		return err
 	}
 	begun := time.Now()
