@@ -23,6 +23,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/verbs"
+	"sluice.dev/sluice/test/freeport"
 )
 
 // TestLiveChanges changes access, credits and limits while connections stay.
@@ -358,21 +359,10 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// freeAddress returns a free address, with a port that nobody uses: loopback has many addresses,
-// and the system assigns ports from 32768.
+// freeAddress returns a free address, with a port that nobody uses: loopback has many addresses.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		port := 10000 + rand.IntN(22000)
-		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		return fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), port)
-	}
-	t.Fatal("there is no free port")
-	return ""
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), freeport.Choose(t, 1)[0])
 }
 
 // TestBusyAddress checks that an address in use is reported and retried, and that others serve.

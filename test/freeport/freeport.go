@@ -4,7 +4,6 @@ package freeport
 import (
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,13 +13,14 @@ import (
 // (ip_local_port_range). A port below stays free while its server is down.
 const lowest, ephemeral = 10000, 32768
 
+// held has the sockets that reserve ports until the process ends.
 var (
-	mu    sync.Mutex
-	given []int
+	mu   sync.Mutex
+	held []net.Listener
 )
 
-// Choose returns n TCP ports that are unused on all addresses of the host. Each call of a process
-// returns other ports.
+// Choose returns n TCP ports that are unused on all addresses of the host. Each port is returned
+// once: by this process, and by all processes of the network namespace while this one runs.
 func Choose(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	mu.Lock()
@@ -30,12 +30,17 @@ func Choose(t testing.TB, n int) (ports []int) {
 			return ports
 		}
 		p := lowest + rand.IntN(ephemeral-lowest)
+		reservation, err := net.Listen("unix", "@sluice-test-port-"+strconv.Itoa(p))
+		if err != nil {
+			continue
+		}
+		held = append(held, reservation)
 		l, err := net.Listen("tcp", ":"+strconv.Itoa(p))
-		if err != nil || slices.Contains(given, p) {
+		if err != nil {
 			continue
 		}
 		_ = l.Close()
-		ports, given = append(ports, p), append(given, p)
+		ports = append(ports, p)
 	}
 	t.Fatalf("no %d free ports from %d to %d", n, lowest, ephemeral-1)
 	return nil

@@ -18,6 +18,10 @@ func TestChoose(t *testing.T) {
 			t.Fatalf("port %d of %v", p, all)
 		}
 	}
+	if l, err := net.Listen("unix", "@sluice-test-port-"+strconv.Itoa(all[0])); err == nil {
+		_ = l.Close()
+		t.Fatalf("port %d is not reserved", all[0])
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(all[0]))
 	if err != nil {
 		t.Fatal(err)
