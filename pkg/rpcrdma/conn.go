@@ -37,6 +37,7 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 		c.receives.extra = 0 // until the version, and with it the structure of receives, is known
 	} // receives for reverse replies are posted with the reverse calls
 	if c.exposes() {
+		c.responder.exposed = new(exposedReplies)
 		c.receives.extra += mostExposed
 	}
 	c.responder.init(&c.link)

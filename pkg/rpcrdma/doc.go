@@ -33,7 +33,7 @@
 //
 // # Files, in reading order
 //
-// A reader of version 1 needs no file that begins with v2_ or rfc5666, or ends in _group.
+// A reader of version 1 needs no file with v2 or rfc5666 in its name, and none that ends in _group.
 //
 //	server, client      accept and dial connections
 //	conn, conn_*        one connection: its parts, and the dispatch of completions
@@ -58,7 +58,7 @@
 //	link, link_*        the endpoint, agreed values, and the queue of posted work
 //	recv_*              receives: buffers, queue, credits, and queues that connections share
 //	config, errors, observer, negotiated
-//	rfc5666, rfc5666_*  forms of version 1 that only RFC 5666 has
+//	rfc5666_*           forms of version 1 that only RFC 5666 has; config_rfc5666, link_rfc5666
 //	credit, group, wire the packages below: credit policies, layout of groups, bytes of headers
 //
 // A call goes in the first of these shapes that fits it and its longest reply: one message each

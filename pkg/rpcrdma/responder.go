@@ -40,6 +40,7 @@ type responder struct {
 
 	recent   recentWrites
 	retained retainedReplies
+	exposed  *exposedReplies // nil if none may be
 
 	unsentFree atomic.Int32 // answers to messages that cost no credit, posted and not sent
 
@@ -107,8 +108,8 @@ func (in *responder) close() {
 		}
 	}
 	in.retained.close()
-	if in.rfc5666 != nil {
-		in.rfc5666.exposed.close()
+	if in.exposed != nil {
+		in.exposed.close()
 	}
 	if in.account != nil {
 		in.account.Close()

@@ -57,7 +57,7 @@ func (ic *inCall) exposeReply(e *roomError) bool {
 	if !in.exposes() || ic.v2 || e.Code != wire.ReplyResource {
 		return false
 	}
-	x := &in.rfc5666.exposed
+	x := in.exposed
 	x.mu.Lock()
 	wait := len(x.list) >= mostExposed && !x.closed
 	if wait {
@@ -105,7 +105,7 @@ func (ic *inCall) sendExposed() bool {
 	in, h := ic.in, &ic.hdr
 	proc, cuts, ok := ic.cutReply()
 	if !ok {
-		in.rfc5666.exposed.remove(ic)
+		in.exposed.remove(ic)
 		return false
 	}
 	credits, err := ic.grantCredits()
@@ -130,7 +130,7 @@ func (ic *inCall) sendExposed() bool {
 		}
 		in.cfg.Observer.Transferred(ReadChunk, split.Length(c.data))
 	}
-	in.rfc5666.exposed.note(ic, regions)
+	in.exposed.note(ic, regions)
 	ic.finishReply(wire.AppendEnd(head))
 	return true
 }
@@ -243,7 +243,7 @@ func (in *responder) done(m *inCall) {
 		m.drop(Dropped, "RDMA_DONE is no longer part of version 1")
 		return
 	}
-	x := &in.rfc5666.exposed
+	x := in.exposed
 	x.mu.Lock()
 	i := slices.IndexFunc(x.list, func(r *exposedReply) bool {
 		return r.left == 0 && r.ic.hdr.XID == m.hdr.XID && len(r.regions) > 0
@@ -265,7 +265,7 @@ func (in *responder) done(m *inCall) {
 
 // withdrawn counts a finished invalidation of a reply's memory. recvMu is held.
 func (in *responder) withdrawn(id uint32) {
-	x := &in.rfc5666.exposed
+	x := in.exposed
 	x.mu.Lock()
 	i := slices.IndexFunc(x.list, func(r *exposedReply) bool { return r.ic.id == id && r.left > 0 })
 	if i < 0 { // the connection has ended

@@ -1,6 +1,8 @@
 package rpcrdma
 
 import (
+	"math/bits"
+
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/padded"
@@ -114,4 +116,27 @@ func (s *rfc5666) strip(m *oncrpc.Message, found []oncrpc.Argument, rule padded.
 	s.spare, m.Stream = m.Stream, stream
 	clear(s.spare)
 	return nil
+}
+
+// alignFor is the alignment for messages of at most limit bytes: an eighth of it, and a page at
+// most, so that padding seldom prevents a message from fitting.
+func alignFor(limit int) int {
+	return min(1<<(bits.Len(uint(limit/8))-1), padded.MaxAlign)
+}
+
+// retryOldForms decides whether a call is sent again without the forms that the peer may not have.
+// The peer has answered ERR_CHUNK to version 1.
+func (o *outCall) retryOldForms(e *RemoteError) bool {
+	s, b := o.out.rfc5666, &o.build
+	switch {
+	case e.Code != wire.ErrChunk:
+		return false
+	case b.padding != (padded.Rule{}):
+		s.align.Store(0)
+	case b.omitted:
+		s.readRead.Store(false)
+	default:
+		return false
+	}
+	return true
 }

@@ -37,6 +37,9 @@ func NewServer(cfg Config, l rdma.Listener) (*Server, error) {
 	if cfg.Domain == nil {
 		return nil, errors.New("rpcrdma: a server needs Config.Domain")
 	}
+	if full.RFC5666&Configuration != 0 {
+		full.Handler = &configurator{full.Handler}
+	}
 	return &Server{cfg: full, l: l, srqs: newSRQSet(full), conns: map[*Conn]struct{}{}}, nil
 }
 
