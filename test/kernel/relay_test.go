@@ -40,8 +40,7 @@ func startRelay(t *testing.T, server string, limit int64) *relay {
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
 // move resets all connections, as a moved IP address does; new ones go to server. It returns the
-// number of connections reset. An orderly close would now and then make the guest's kernel follow a
-// null pointer when siw's socket buffer is full (siw_qp_llp_write_space).
+// number of connections reset.
 func (r *relay) move(server string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
