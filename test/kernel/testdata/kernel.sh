@@ -60,15 +60,15 @@ PREFIX=''
 foreign() { mount -t nfs -o "vers=$VERS,proto=tcp,nosharecache" 10.0.2.15:/data /run/direct; }
 
 # recalled: the gateway's client gets a read delegation, recalled when the foreign mount writes.
-delegations() { cat /proc/fs/nfsd/clients/*/states | grep -c 'type: deleg.*delegated"' || true; }
+delegations() { cat /proc/fs/nfsd/clients/*/states | grep -c 'type: deleg.*delegated\.' || true; }
 recalled() {
   ask capture start
   attach DATA
   foreign
   # The server gives delegations only when it has tried the way back to the client, and for a while
   # none of files that it takes for ones recalled before.
-  local try
-  for ((try = 0; try < 60; try++)); do
+  local try=0
+  for ((try = 0; try < 240; try++)); do
     echo one >/data/delegated.$try
     exec 8</mnt/delegated.$try
     equal "$(cat <&8)" one
