@@ -74,6 +74,7 @@ type Negotiated struct {
 type negotiated struct {
 	// version is 0 until the first message.
 	version int
+	dialect wire.Dialect
 	// sendLimit and recvLimit are the inline thresholds of messages from here and to here.
 	sendLimit, recvLimit int
 	// invalidate: replies may invalidate the memory of their call.

@@ -304,7 +304,7 @@ type callBuilder struct {
 	padding   padded.Rule // of a call that is RDMA_MSGP
 	omitted   bool        // no memory is offered for a reply that may be long; see omitsChunks
 	lim       peerLimits
-	v2        bool
+	dialect   wire.Dialect
 	grouped   bool // the call is sent as a group
 	short     int  // missing credits for a group
 	group     *groupPlan

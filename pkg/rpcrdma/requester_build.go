@@ -1,7 +1,6 @@
 package rpcrdma
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -13,16 +12,13 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// invalidateAt is the offset of the handle to invalidate in a header of version 2.
-const invalidateAt = wire.FixedSize + 4
-
 // build fills in b.send. Exposed memory is in o.regions, also after an error.
 func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) error {
 	out, r := o.out, o.req
 	if out.server && !t.backward {
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
-	b.lim, b.v2, b.short = *out.peerLimits.Load(), t.version == wire.Version2, 0
+	b.lim, b.dialect, b.short = *out.peerLimits.Load(), t.dialect, 0
 	if t.groups && !o.noGroup && (!first || out.server) && !out.noGroups.Load() && !fitsInline(r, t) && !b.preferChunks(o) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
@@ -46,7 +42,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if err == nil {
 		proc, size, err = b.planCall(out, r, base, sendLimit)
 	}
-	if err == nil && proc == wire.Msg && out.rfc5666 != nil && !b.v2 && len(b.cuts) == 0 {
+	if err == nil && proc == wire.Msg && out.rfc5666 != nil && b.dialect == wire.V1 && len(b.cuts) == 0 {
 		proc, size, err = b.pad(out, r, size, sendLimit)
 	}
 	if _, impossible := err.(*RequestError); impossible && b.short > 0 { //nolint:errorlint // it is not wrapped
@@ -59,11 +55,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if err != nil {
 		return err
 	}
-	if b.v2 {
-		head = wire.AppendMessage(head, wire.XID(o.xid), wire.Credits(asked), proc, wire.Call, 0)
-	} else {
-		head = wire.AppendFixed(head, wire.XID(o.xid), wire.Version1, wire.Credits(asked), proc)
-	}
+	head = b.dialect.AppendCall(head, wire.XID(o.xid), wire.Credits(asked), proc)
 	if proc == wire.MsgP {
 		head = wire.AppendPadding(head, uint32(b.padding.Align), uint32(b.padding.Threshold))
 	}
@@ -73,8 +65,8 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if head, err = b.appendPlaces(o, head); err != nil {
 		return err
 	}
-	if b.v2 && t.invalidate && len(o.regions) > 0 && out.ep.Attributes().RemoteInvalidation {
-		binary.BigEndian.PutUint32(head[invalidateAt:], o.regions[0].handle)
+	if t.invalidate && len(o.regions) > 0 && out.ep.Attributes().RemoteInvalidation {
+		b.dialect.SetInvalidate(head, wire.Handle(o.regions[0].handle))
 	}
 	b.gather = append(b.gather[:0], head)
 	if proc != wire.NoMsg {
@@ -131,10 +123,7 @@ func (b *callBuilder) preferChunks(o *outCall) bool {
 // Read list.
 func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 	out, r := o.out, o.req
-	size = wire.MinSize
-	if b.v2 {
-		size = wire.MinSize2
-	}
+	size = b.dialect.CallSize(wire.Msg)
 	inline := size+r.Plan.MaxReply <= limit
 	if inline && o.room == 0 || !inline && o.omitsChunks() {
 		return size, nil
@@ -275,7 +264,7 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 		joined = true
 	}
 	b.foreign = b.foreign || !joined || len(b.cuts) > 0
-	size := base + wire.ReadSegmentSize*(len(b.data)+len(b.out))
+	size := base + b.dialect.CallSize(wire.NoMsg) - b.dialect.CallSize(wire.Msg) + wire.ReadSegmentSize*(len(b.data)+len(b.out))
 	if size > limit {
 		return 0, 0, &RequestError{fmt.Sprintf("its header has %d bytes, the inline threshold is %d", size, limit)}
 	}
@@ -393,6 +382,7 @@ func (b *callBuilder) appendReads(o *outCall, head []byte, proc wire.Procedure) 
 			}
 			head = wire.AppendReadSegment(head, wire.ReadSegment{Segment: seg})
 		}
+		head = b.dialect.EndBody(head)
 	}
 	at := 0
 	for i, a := range b.cuts {

@@ -97,8 +97,7 @@ func (ic *inCall) sendError(e wire.Fault2) {
 		ic.failUnanswered(err)
 		return
 	}
-	switch {
-	case e.Code == wire.ErrVers:
+	if e.Code == wire.ErrVers {
 		low, high := uint32(wire.Version1), uint32(wire.Version1)
 		if ic.in.headerLimits.NoVersion1 {
 			low = wire.Version2
@@ -107,10 +106,8 @@ func (ic *inCall) sendError(e wire.Fault2) {
 			high = wire.Version2
 		}
 		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrVers, low, high)
-	case ic.v2:
-		head = wire.AppendError2(head, ic.hdr.XID, credits, e)
-	default:
-		head = wire.AppendError(head, ic.hdr.XID, ic.hdr.Version, credits, wire.ErrChunk, 0, 0)
+	} else {
+		head = ic.hdr.Dialect.AppendFault(head, &ic.hdr, credits, e)
 	}
 	ic.answerWith(head)
 }
@@ -176,10 +173,7 @@ func (ic *inCall) newHead(n int) ([]byte, error) {
 // the call.
 func (ic *inCall) answerSize() int {
 	h := &ic.hdr
-	n := wire.MinSize
-	if ic.v2 {
-		n = wire.MinSize2
-	}
+	n := h.Dialect.ReplySize()
 	for i := range h.Writes() {
 		n += wire.ChunkSize + wire.SegmentSize*len(h.Write(i))
 	}
@@ -341,13 +335,7 @@ func (ic *inCall) sendReply() {
 	if ic.long > 0 {
 		proc = wire.NoMsg
 	}
-	head := ic.head.B[headAt:headAt]
-	if ic.v2 {
-		head = wire.AppendMessage(head, h.XID, credits, proc, wire.Reply, 0)
-	} else {
-		head = wire.AppendFixed(head, h.XID, wire.Version1, credits, proc)
-	}
-	ic.finishReply(wire.AppendEnd(head))
+	ic.finishReply(h.Dialect.AppendReply(ic.head.B[headAt:headAt], h.XID, credits, proc))
 }
 
 // finishReply appends the Write list and the Reply chunk to the head of a reply, and sends it.
@@ -363,12 +351,7 @@ func (ic *inCall) finishReply(head []byte) {
 			in.cfg.Observer.Transferred(WriteChunk, n)
 		}
 	}
-	head = wire.AppendEnd(head)
-	if h.HasReply {
-		head = wire.AppendReturned(head, h.Reply(), ic.long)
-	} else {
-		head = wire.AppendEnd(head)
-	}
+	head = h.Dialect.AppendReplyChunk(wire.AppendEnd(head), h, ic.long)
 	if ic.long > 0 {
 		in.cfg.Observer.Transferred(ReplyChunk, ic.long)
 	} else {

@@ -34,7 +34,7 @@ type fetchedReply struct {
 // once more. So ReadRead is for programs in which a call with a long reply changes nothing, such as
 // version 3 of NFS.
 func (o *outCall) omitsChunks() bool {
-	o.build.omitted = o.out.rfc5666.reads() && !o.build.v2
+	o.build.omitted = o.out.rfc5666.reads() && o.build.dialect == wire.V1
 	return o.build.omitted
 }
 

@@ -11,6 +11,7 @@ func (k *negotiator) negotiatedV1(version int) *negotiated {
 	own := k.privateData()
 	return &negotiated{
 		version:    version,
+		dialect:    wire.V1,
 		sendLimit:  min(own.SendSize, k.peer.ReceiveSize),
 		recvLimit:  min(own.ReceiveSize, k.peer.SendSize),
 		invalidate: own.RemoteInvalidation && k.peer.RemoteInvalidation,
@@ -24,6 +25,7 @@ func (k *negotiator) negotiatedV2() *negotiated {
 	peer := &k.values
 	t := &negotiated{
 		version:    wire.Version2,
+		dialect:    k.headerLimits.Dialect(),
 		sendLimit:  min(k.privateData().SendSize, int(peer.ReceiveSize())),
 		recvLimit:  k.ownReceiveSize(),
 		invalidate: k.cfg.RemoteInvalidation,

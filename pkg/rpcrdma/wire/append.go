@@ -62,9 +62,13 @@ func AppendError(dst []byte, xid XID, version uint32, credits Credits, code Erro
 
 // Append appends the header, without its payload.
 func (h *Header) Append(dst []byte) []byte {
-	if h.version2 {
-		return h.append2(dst)
+	if h.Dialect == nil {
+		return h.append1(dst)
 	}
+	return h.Dialect.append(h, dst)
+}
+
+func (h *Header) append1(dst []byte) []byte {
 	if h.Procedure == Error {
 		return AppendError(dst, h.XID, h.Version, h.Credits, h.Code, h.Low, h.High)
 	}

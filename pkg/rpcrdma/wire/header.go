@@ -70,11 +70,13 @@ type Header struct {
 	// Size is the header's length in bytes, and the beginning of the payload stream.
 	Size int
 
-	reader   Reader // while the header is parsed
-	version2 bool   // parsed as such
-	writes   []span // into segs
-	reply    span
-	segs     []Segment
+	// Dialect is the one in which the message came, V1 for versions that are not known.
+	Dialect Dialect
+
+	reader Reader // while the header is parsed
+	writes []span // into segs
+	reply  span
+	segs   []Segment
 
 	readsInline  [8]ReadSegment
 	segsInline   [16]Segment
@@ -112,7 +114,7 @@ func (h *Header) Reset() {
 		reads, writes, segs = h.readsInline[:], h.writesInline[:], h.segsInline[:]
 	}
 	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
-	h.version2, h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = false, false, 0, 0, 0, 0, span{}
+	h.Dialect, h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = V1, false, 0, 0, 0, 0, span{}
 	h.Align, h.Threshold = 0, 0
 	h.Direction, h.Invalidate, h.Max, h.Index, h.Needed, h.Operation, h.Alias = 0, 0, 0, 0, 0, 0, false
 	h.Props.Reset()
@@ -144,21 +146,27 @@ func (h *Header) parse(r *Reader, lim *Limits) error {
 	if size < MinSize && h.Procedure != Error && !v2 && (!lim.Done || h.Procedure != Done) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
+	if v2 {
+		h.Dialect = lim.Dialect()
+	}
+	return h.Dialect.parse(h, r, lim)
+}
+
+// parsed ends the header at the reader's place.
+func (h *Header) parsed(r *Reader) error {
+	h.Size = r.pos
+	if r.err != nil {
+		return r.err
+	}
+	return nil
+}
+
+// parse1 reads the header of version 1 after the fixed words. The form of ERR_VERS is the same in
+// all versions (RFC 8166 section 4.1).
+func (h *Header) parse1(r *Reader, lim *Limits) error {
 	switch {
-	case h.Procedure == Error && v2:
-		h.version2 = true
-		return h.parseError2(r)
 	case h.Procedure == Error:
-		// the form of ERR_VERS is the same in all versions (RFC 8166 section 4.1)
 		return h.parseError(r)
-	case v2:
-		h.version2 = true
-		h.parse2(r, lim)
-		h.Size = r.pos
-		if r.err != nil {
-			return r.err
-		}
-		return nil
 	case h.Version != Version1 || lim.NoVersion1:
 		return &ParseError{Field: "rdma_vers", Offset: 4, Reason: fmt.Sprintf("version is %d, must be %s", h.Version, lim.versions()), Code: ErrVers}
 	}
@@ -179,11 +187,7 @@ func (h *Header) parse(r *Reader, lim *Limits) error {
 	h.parseReads(r, lim)
 	h.parseWrites(r, lim)
 	h.parseReply(r, lim)
-	h.Size = r.pos
-	if r.err != nil {
-		return r.err
-	}
-	return nil
+	return h.parsed(r)
 }
 
 // parseError reads the body of an RDMA_ERROR message.
@@ -232,7 +236,7 @@ func (h *Header) parseReads(r *Reader, lim *Limits) {
 		} else {
 			chunks, inChunk = chunks+1, 1
 			if last >= 0 && h.Reads[last].Position > s.Position {
-				if h.version2 {
+				if h.Dialect != V1 {
 					r.Fail("rdma_position", "position %d follows %d, positions must not decrease", s.Position, h.Reads[last].Position)
 				}
 				unsorted = true

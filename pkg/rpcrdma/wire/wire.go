@@ -131,12 +131,22 @@ type Limits struct {
 	// Version2 admits version 2, NoVersion1 refuses version 1. The limits on segments apply to
 	// items of the extension, too.
 	Version2, NoVersion1 bool
+	// V2 is the dialect of version 2; nil means V2RoundTrip.
+	V2 Dialect
 	// Padded admits RDMA_MSGP, and Done RDMA_DONE of 16 bytes, which RFC 8166 has no longer.
 	Padded, Done bool
 	Items        int // bulk items of a message, and results that a request directs
 	Buffers      int // buffer segments of all items
 	// Extensions are the known ones; nil means RoundTrip.
 	Extensions *Extensions
+}
+
+// Dialect is the dialect of version 2.
+func (l *Limits) Dialect() Dialect {
+	if l.V2 == nil {
+		return V2RoundTrip
+	}
+	return l.V2
 }
 
 func (l *Limits) versions() string {
