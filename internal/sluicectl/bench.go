@@ -154,7 +154,7 @@ func (s *session) bench(ctx context.Context, o *benchOptions) error {
 	if err != nil {
 		return err
 	}
-	b, err := newLoad(sessions, o, func(x *slot) error { return x.prepare(file) })
+	b, err := newLoad(sessions, o, func(x *slot) error { return x.prepare(ctx, file) })
 	if err != nil {
 		return err
 	}

@@ -143,9 +143,7 @@ func (b *nameBench) rename(ctx context.Context, x *slot) error {
 	if x.op, err = x.s.NewRename(b.dir, name, b.dir, other); err != nil {
 		return err
 	}
-	if x.back, err = x.s.NewRename(b.dir, other, b.dir, name); err != nil {
-		x.op.Free()
-	}
+	x.back, err = x.s.NewRename(b.dir, other, b.dir, name)
 	return err
 }
 

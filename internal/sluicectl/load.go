@@ -16,7 +16,6 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
-	"sluice.dev/sluice/pkg/xdr"
 )
 
 // load keeps calls in flight. Each reply's handler sends the next call. A run allocates nothing and
@@ -40,7 +39,8 @@ type slot struct {
 	l    *load
 	s    *session
 	op   *client.Op
-	back *client.Op // of RENAME: takes turns with op
+	back *client.Op  // of RENAME: takes turns with op
+	file client.File // of READ and WRITE
 	buf  *bufpool.Buf
 	next func(*client.Op)
 	sent time.Time
@@ -54,13 +54,6 @@ type slot struct {
 	// CREATE and REMOVE have a name of their own each time.
 	names *nameSource
 	name  []byte
-
-	attr   nfs3.GetAttrRes
-	read   nfs3.ReadRes
-	write  nfs3.WriteRes
-	wcc    nfs3.WccRes // SETATTR and REMOVE
-	create nfs3.CreateRes
-	rename nfs3.RenameRes
 }
 
 // slowest is the highest latency of the histogram.
@@ -81,6 +74,7 @@ func newLoad(sessions []*session, o *benchOptions, prepare func(*slot) error) (*
 			x.block %= x.blocks
 		}
 		if err := prepare(x); err != nil {
+			x.close()
 			l.close()
 			return nil, err
 		}
@@ -90,39 +84,60 @@ func newLoad(sessions []*session, o *benchOptions, prepare func(*slot) error) (*
 }
 
 // prepare makes the call on a file.
-func (x *slot) prepare(file nfs3.Handle) (err error) {
-	o := x.l.o
-	if o.size > 0 {
-		if x.buf, err = x.s.pool.Get(int(o.size)); err != nil {
-			return err
-		}
-		_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(o.size))
-	}
-	switch o.op {
+func (x *slot) prepare(ctx context.Context, file nfs3.Handle) (err error) {
+	switch x.l.o.op {
 	case "NULL":
 		x.op, err = x.s.NewNull()
 	case "GETATTR":
 		x.op, err = x.s.NewGetAttr(file)
-	case "READ":
-		x.op, err = x.s.NewRead(file, x.buf)
-	case "WRITE":
-		x.op, err = x.s.NewWrite(file, x.buf, o.stable)
+	default:
+		err = x.prepareData(ctx, file)
 	}
-	if err != nil && x.buf != nil {
-		x.buf.Release()
+	return err
+}
+
+// prepareData makes a READ or WRITE.
+func (x *slot) prepareData(ctx context.Context, file nfs3.Handle) (err error) {
+	o, access := x.l.o, uint32(client.ShareRead)
+	if o.op == "WRITE" {
+		access = client.ShareWrite
+	}
+	ctx, cancel := x.s.patience(ctx)
+	defer cancel()
+	if x.file, err = x.s.Open(ctx, file, access); err != nil {
+		return err
+	}
+	if x.buf, err = x.s.pool.Get(int(o.size)); err != nil {
+		return err
+	}
+	_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(o.size))
+	if o.op == "WRITE" {
+		x.op, err = x.file.NewWrite(x.buf, o.stable)
+	} else {
+		x.op, err = x.file.NewRead(x.buf)
 	}
 	return err
 }
 
 func (l *load) close() {
 	for _, x := range l.slots {
-		x.op.Free()
-		if x.back != nil {
-			x.back.Free()
+		x.close()
+	}
+}
+
+func (x *slot) close() {
+	for _, o := range []*client.Op{x.op, x.back} {
+		if o != nil {
+			o.Free()
 		}
-		if x.buf != nil {
-			x.buf.Release()
-		}
+	}
+	if x.buf != nil {
+		x.buf.Release()
+	}
+	if x.file != nil {
+		ctx, cancel := x.s.patience(context.Background())
+		_ = x.file.Close(ctx)
+		cancel()
 	}
 }
 
@@ -203,52 +218,13 @@ func (x *slot) answered(op *client.Op) {
 
 var errShort = errors.New("the server moved fewer bytes than it was asked to")
 
-type nothing struct{}
-
-func (nothing) Decode(*xdr.Decoder) {}
-
 // check checks the server's reply.
 func (x *slot) check(op *client.Op) error {
-	switch x.l.o.op {
-	case "NULL":
-		return op.Result(nothing{})
-	case "GETATTR":
-		if err := op.Result(&x.attr); err != nil {
-			return err
-		}
-		return x.attr.Status.Err()
-	case "READ":
-		if err := op.Result(&x.read); err != nil {
-			return err
-		}
-		if x.read.Status == nfs3.OK && int(x.read.Count) != x.size {
-			return fmt.Errorf("READ: %w: %d of %d", errShort, x.read.Count, x.size)
-		}
-		return x.read.Status.Err()
-	case "SETATTR", "REMOVE":
-		if err := op.Result(&x.wcc); err != nil {
-			return err
-		}
-		return x.wcc.Status.Err()
-	case "CREATE":
-		if err := op.Result(&x.create); err != nil {
-			return err
-		}
-		return x.create.Status.Err()
-	case "RENAME":
-		if err := op.Result(&x.rename); err != nil {
-			return err
-		}
-		return x.rename.Status.Err()
-	default:
-		if err := op.Result(&x.write); err != nil {
-			return err
-		}
-		if x.write.Status == nfs3.OK && int(x.write.Count) != x.size {
-			return fmt.Errorf("WRITE: %w: %d of %d", errShort, x.write.Count, x.size)
-		}
-		return x.write.Status.Err()
+	res, err := op.Result()
+	if err == nil && x.buf != nil && res.Count != x.size {
+		err = fmt.Errorf("%s: %w: %d of %d", x.l.o.op, errShort, res.Count, x.size)
 	}
+	return err
 }
 
 // fail ends the run with err, if it is the first.

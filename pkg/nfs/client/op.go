@@ -15,118 +15,51 @@ import (
 // READ or WRITE can change its range in between, a CREATE or REMOVE its name. Only one goroutine
 // may use an Op at a time, and none from Submit until its end.
 type Op struct {
-	c     *Client
-	r     *oncrpc.Request
-	done  func(*Op)
-	ended func(*oncrpc.Request) // calls done; made once to spare Submit the allocation
-	wake  chan struct{}
+	rq     oncrpc.Requester
+	r      *oncrpc.Request
+	name   string                            // of the operation
+	decode func(o *Op, d *xdr.Decoder) error // sets res
+	done   func(*Op)
+	ended  func(*oncrpc.Request) // calls done; made once to spare Submit the allocation
+	wake   chan struct{}
+	res    Result
 
-	// For SetRange and SetName.
-	rangeAt int          // in the stream: offset, then count; or the name
-	nameLen int          // of CREATE and REMOVE
-	buf     *bufpool.Buf // the caller's
-	mem     [1][]byte
+	// Positions in the stream, for SetRange and SetName.
+	offsetAt int
+	countsAt [2]int // words with the number of bytes; 0 is none
+	nameAt   int
+	nameLen  int          // of CREATE and REMOVE
+	buf      *bufpool.Buf // the caller's
+	mem      [1][]byte
 }
 
-// NewGetAttr makes a GETATTR.
-func (c *Client) NewGetAttr(file nfs3.Handle) (*Op, error) {
-	return c.newOp(nfs3.ProcGetAttr, &nfs3.GetAttrArgs{Object: file}, 0)
+// Result is the result of an Op.
+type Result struct {
+	// Attr is GETATTR's.
+	Attr nfs3.Attr
+	// Count is the number of bytes that READ or WRITE moved.
+	Count int
+	// Data are READ's, in the Op's buffer if the transport placed them, else in the reply.
+	Data [][]byte
+	EOF  bool
+	// Committed and Verf are WRITE's.
+	Committed nfs3.Stability
+	Verf      nfs3.Verifier
 }
 
-// NewNull makes a NULL.
-func (c *Client) NewNull() (*Op, error) { return c.newOp(nfs3.ProcNull, void{}, 0) }
-
-// NewSetAttr makes a SETATTR without a guard.
-func (c *Client) NewSetAttr(file nfs3.Handle, attrs nfs3.SetAttrs) (*Op, error) {
-	return c.newOp(nfs3.ProcSetAttr, &nfs3.SetAttrArgs{Object: file, New: attrs}, 0)
-}
-
-// NewRename makes a RENAME.
-func (c *Client) NewRename(fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) (*Op, error) {
-	if err := checkName(nfs3.ProcRename, from, to); err != nil {
-		return nil, err
-	}
-	args := nfs3.RenameArgs{From: dirOp(fromDir, from), To: dirOp(toDir, to)}
-	return c.newOp(nfs3.ProcRename, &args, nameLen(from)+nameLen(to))
-}
-
-// NewCreate makes a CREATE of mode GUARDED; SetName changes the name.
-func (c *Client) NewCreate(dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (*Op, error) {
-	return c.newNamed(nfs3.ProcCreate, dir, name, &nfs3.CreateArgs{Where: dirOp(dir, name), Mode: nfs3.Guarded, Attrs: attrs})
-}
-
-// NewRemove makes a REMOVE; SetName changes the name.
-func (c *Client) NewRemove(dir nfs3.Handle, name string) (*Op, error) {
-	args := dirOp(dir, name)
-	return c.newNamed(nfs3.ProcRemove, dir, name, &args)
-}
-
-// newNamed makes a call whose arguments begin with a directory and a name.
-func (c *Client) newNamed(procedure uint32, dir nfs3.Handle, name string, args encoder) (*Op, error) {
-	if err := checkName(procedure, name); err != nil {
-		return nil, err
-	}
-	o, err := c.newOp(procedure, args, nameLen(name))
-	if err != nil {
-		return nil, err
-	}
-	o.rangeAt, o.nameLen = o.r.ArgsAt+4+xdr.Round(len(dir))+4, len(name)
-	return o, nil
-}
-
-// NewRead makes a READ of len(b.B) bytes at offset 0, at most nfs3.MaxData; SetRange moves it. The
-// transport places the data in b if it can; see nfs3.ReadRes.Data. The caller releases b after
-// Free.
-func (c *Client) NewRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error) {
-	if err := checkCount(nfs3.ProcRead, len(b.B)); err != nil {
-		return nil, err
-	}
-	o, err := c.newOp(nfs3.ProcRead, &nfs3.ReadArgs{File: file, Count: uint32(len(b.B))}, 0)
-	if err != nil {
-		return nil, err
-	}
-	o.buf, o.mem[0] = b, b.B
-	o.rangeAt = o.r.ArgsAt + 4 + xdr.Round(len(file))
-	o.r.Plan.Results[0].Memory = o.mem[:]
-	return o, nil
-}
-
-// NewWrite makes a WRITE of b.B at offset 0, at most nfs3.MaxData bytes; SetRange moves it. b must
-// be of the client's pool. The caller releases it after Free.
-func (c *Client) NewWrite(file nfs3.Handle, b *bufpool.Buf, stable nfs3.Stability) (*Op, error) {
-	if err := checkCount(nfs3.ProcWrite, len(b.B)); err != nil {
-		return nil, err
-	}
-	o := &Op{buf: b}
-	o.mem[0] = b.B
-	args := nfs3.WriteArgs{File: file, Count: uint32(len(b.B)), Stable: stable, Data: o.mem[:]}
-	if err := o.init(c, nfs3.ProcWrite, &args, 0); err != nil {
-		return nil, err
-	}
-	o.rangeAt = o.r.ArgsAt + 4 + xdr.Round(len(file))
-	return o, nil
-}
-
-func checkCount(procedure uint32, n int) error {
-	if n < 1 || n > nfs3.MaxData {
-		return fmt.Errorf("%s: %d bytes, must be 1 to %d", nfs3.ProcedureName(procedure), n, nfs3.MaxData)
-	}
-	return nil
-}
-
-func (c *Client) newOp(procedure uint32, args encoder, names int) (*Op, error) {
-	o := &Op{}
-	return o, o.init(c, procedure, args, names)
-}
-
-// init encodes the call. names is the number of bytes of names in args.
-func (o *Op) init(c *Client, procedure uint32, args encoder, names int) (err error) {
-	o.c = c
-	if o.r, err = c.newRequest(procedure, args, names); err != nil {
-		return fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
-	}
+// init takes a sealed request.
+func (o *Op) init(rq oncrpc.Requester, name string, r *oncrpc.Request, decode func(*Op, *xdr.Decoder) error) {
+	o.rq, o.name, o.r, o.decode = rq, name, r, decode
 	o.wake = make(chan struct{}, 1)
 	o.ended = func(*oncrpc.Request) { o.done(o) }
+}
+
+// setBuf sets the memory of a READ or WRITE.
+func (o *Op) setBuf(b *bufpool.Buf) error {
+	if n := len(b.B); n < 1 || n > nfs3.MaxData {
+		return fmt.Errorf("%d bytes, must be 1 to %d", n, nfs3.MaxData)
+	}
+	o.buf, o.mem[0] = b, b.B
 	return nil
 }
 
@@ -136,16 +69,19 @@ func (o *Op) SetRange(offset uint64, n int) {
 		panic(fmt.Sprintf("client: range of %d bytes for a buffer of %d", n, len(o.buf.B)))
 	}
 	o.mem[0] = o.buf.B[:n]
-	at := o.r.Call.Stream[0][o.rangeAt:]
-	binary.BigEndian.PutUint64(at, offset)
-	binary.BigEndian.PutUint32(at[8:], uint32(n))
-	if o.r.Procedure == nfs3.ProcRead {
+	call := o.r.Call.Stream[0]
+	binary.BigEndian.PutUint64(call[o.offsetAt:], offset)
+	for _, at := range o.countsAt {
+		if at != 0 {
+			binary.BigEndian.PutUint32(call[at:], uint32(n))
+		}
+	}
+	if len(o.r.Plan.Results) > 0 { // READ
 		res := &o.r.Plan.Results[0]
 		o.r.Plan.MaxReply += xdr.Round(n) - xdr.Round(res.Max)
 		res.Max = n
 		return
 	}
-	binary.BigEndian.PutUint32(at[16:], uint32(n)) // the count word of the data
 	o.r.Call.Items[0].Length = n
 	o.r.Eligible[0].Length = n
 }
@@ -155,10 +91,10 @@ func (o *Op) SetName(name []byte) {
 	if len(name) != o.nameLen {
 		panic(fmt.Sprintf("client: a name of %d bytes for a call with one of %d", len(name), o.nameLen))
 	}
-	copy(o.r.Call.Stream[0][o.rangeAt:], name)
+	copy(o.r.Call.Stream[0][o.nameAt:], name)
 }
 
-// Submit sends the call, for the first time or again; the last results become invalid. done is
+// Submit sends the call, for the first time or again; the last result becomes invalid. done is
 // called exactly once, on any goroutine, often the receive loop of the connection: it must not
 // block, and may submit o again.
 func (o *Op) Submit(done func(*Op)) {
@@ -169,7 +105,7 @@ func (o *Op) Submit(done func(*Op)) {
 		r.Plan.Results[i].State = oncrpc.Absent
 	}
 	r.Done, o.done = o.ended, done
-	oncrpc.Submit(o.c.rq, r)
+	oncrpc.Submit(o.rq, r)
 }
 
 // Start submits the call for Wait.
@@ -185,17 +121,57 @@ func (o *Op) Wait(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
-	if rq, ok := o.c.rq.(oncrpc.Canceler); ok {
+	if rq, ok := o.rq.(oncrpc.Canceler); ok {
 		rq.Cancel(o.r, context.Cause(ctx))
 	}
 	<-o.wake
 }
 
-// Result decodes the results of a finished call. They are valid until the next Submit or Free.
-func (o *Op) Result(res decoder) error {
-	if err := finish(o.r.Err, o.r, res); err != nil {
-		return fmt.Errorf("%s: %w", nfs3.ProcedureName(o.r.Procedure), err)
+// Result returns the result of a finished call. It is valid until the next Submit or Free. A status
+// other than OK is an error.
+func (o *Op) Result() (*Result, error) {
+	err := o.r.Err
+	if err == nil {
+		var d *xdr.Decoder
+		if d, err = o.r.Results(); err == nil {
+			if err = o.decode(o, d); d.Err() != nil {
+				err = d.Err()
+			}
+		}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.name, err)
+	}
+	return &o.res, nil
+}
+
+// await waits as Wait and returns the result. It repeats the call while the server asks for it.
+func (o *Op) await(ctx context.Context) (*Result, error) {
+	for p := (patience{}); ; {
+		o.Wait(ctx)
+		res, err := o.Result()
+		if err == nil || !p.again(ctx, err) {
+			return res, err
+		}
+		o.Start()
+	}
+}
+
+// setRead sets the result of a READ.
+func (o *Op) setRead(count int, eof bool, data [][]byte) error {
+	if n := len(o.mem[0]); count > n {
+		return fmt.Errorf("the server returned %d of %d bytes", count, n)
+	}
+	o.res.Count, o.res.EOF, o.res.Data = count, eof, data
+	return nil
+}
+
+// setWrite sets the result of a WRITE.
+func (o *Op) setWrite(count uint32, committed nfs3.Stability, verf nfs3.Verifier) error {
+	if n := len(o.mem[0]); count == 0 || int64(count) > int64(n) {
+		return fmt.Errorf("the server wrote %d of %d bytes", count, n)
+	}
+	o.res.Count, o.res.Committed, o.res.Verf = int(count), committed, verf
 	return nil
 }
 

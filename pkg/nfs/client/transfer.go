@@ -54,11 +54,10 @@ func (p *pipeline) start(o *Op, offset uint64, n int) {
 	p.queue = append(p.queue, piece{o, offset, n})
 }
 
-// next waits for the oldest call. The caller returns its Op by done.
-func (p *pipeline) next(ctx context.Context) piece {
+// next takes the oldest call, which may be in flight. The caller returns its Op by done.
+func (p *pipeline) next() piece {
 	x := p.queue[0]
 	p.queue = append(p.queue[:0], p.queue[1:]...)
-	x.op.Wait(ctx)
 	return x
 }
 
@@ -69,7 +68,9 @@ func (p *pipeline) close() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for len(p.queue) > 0 {
-		p.done(p.next(ctx).op)
+		o := p.next().op
+		o.Wait(ctx)
+		p.done(o)
 	}
 	for _, o := range p.idle {
 		o.Free()
@@ -89,39 +90,46 @@ func (c *Client) Download(ctx context.Context, file nfs3.Handle, offset, size ui
 	if size == 0 {
 		return 0, nil
 	}
-	most := int(min(uint64(c.ReadSize()), size))
-	p := pipeline{limit: c.window, make: func(b *bufpool.Buf) (*Op, error) { return c.NewRead(file, b) }}
-	defer p.close()
 	var total int64
-	var res nfs3.ReadRes
+	err := c.withOpen(ctx, file, ShareRead, func(f File) error {
+		p := pipeline{limit: c.window, make: f.NewRead}
+		defer p.close()
+		return c.download(ctx, &p, offset, size, sink, &total)
+	})
+	return total, err
+}
+
+func (c *Client) download(ctx context.Context, p *pipeline, offset, size uint64, sink func(data [][]byte) error, total *int64) error {
+	most := int(min(uint64(c.ReadSize()), size))
 	for ask, end := offset, offset+size; ; {
 		for ask < end && !p.full() {
 			o, err := p.op(c, most)
 			if errors.Is(err, bufpool.ErrExhausted) && len(p.queue) > 0 {
 				break // continue with fewer
 			} else if err != nil {
-				return total, err
+				return err
 			}
 			n := int(min(uint64(most), end-ask))
 			p.start(o, ask, n)
 			ask += uint64(n)
 		}
 		if len(p.queue) == 0 {
-			return total, nil
+			return nil
 		}
-		x := p.next(ctx)
-		eof, err := c.takeRead(ctx, x, &res, sink, &total)
+		x := p.next()
+		eof, err := takeRead(ctx, x, sink, total)
 		p.done(x.op)
 		if err != nil || eof {
-			return total, err
+			return err
 		}
 	}
 }
 
 // takeRead passes on the data of a READ. After a short one it requests the rest.
-func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink func([][]byte) error, total *int64) (eof bool, err error) {
+func takeRead(ctx context.Context, x piece, sink func([][]byte) error, total *int64) (eof bool, err error) {
 	for {
-		if err := x.op.readResult(ctx, res, x.n); err != nil {
+		res, err := x.op.await(ctx)
+		if err != nil {
 			return false, err
 		}
 		if res.Count > 0 {
@@ -130,7 +138,7 @@ func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink 
 			}
 		}
 		*total += int64(res.Count)
-		x.offset, x.n = x.offset+uint64(res.Count), x.n-int(res.Count)
+		x.offset, x.n = x.offset+uint64(res.Count), x.n-res.Count
 		switch {
 		case res.EOF:
 			return true, nil
@@ -141,7 +149,6 @@ func (c *Client) takeRead(ctx context.Context, x piece, res *nfs3.ReadRes, sink 
 		}
 		x.op.SetRange(x.offset, x.n)
 		x.op.Start()
-		x.op.Wait(ctx)
 	}
 }
 
@@ -171,19 +178,21 @@ func (c *Client) Upload(ctx context.Context, file nfs3.Handle, src io.ReaderAt, 
 	if opts.Progress == nil {
 		opts.Progress = func(int64) {}
 	}
-	u := upload{
-		c: c, file: file, src: src, opts: opts,
-		p: pipeline{limit: c.window, make: func(b *bufpool.Buf) (*Op, error) { return c.NewWrite(file, b, opts.Stable) }},
-	}
-	defer u.p.close()
-	for range maxRewrites {
-		safe, err := u.pass(ctx, offset, size)
-		if safe || err != nil {
-			return err
+	return c.withOpen(ctx, file, ShareWrite, func(f File) error {
+		u := upload{
+			c: c, file: file, src: src, opts: opts,
+			p: pipeline{limit: c.window, make: func(b *bufpool.Buf) (*Op, error) { return f.NewWrite(b, opts.Stable) }},
 		}
-		opts.Progress(-int64(size))
-	}
-	return fmt.Errorf("WRITE: the server lost uncommitted data %d times in a row: its write verifier keeps changing", maxRewrites)
+		defer u.p.close()
+		for range maxRewrites {
+			safe, err := u.pass(ctx, offset, size)
+			if safe || err != nil {
+				return err
+			}
+			opts.Progress(-int64(size))
+		}
+		return fmt.Errorf("WRITE: the server lost uncommitted data %d times in a row: its write verifier keeps changing", maxRewrites)
+	})
 }
 
 type upload struct {
@@ -221,7 +230,7 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 		if len(u.p.queue) == 0 {
 			break
 		}
-		x := u.p.next(ctx)
+		x := u.p.next()
 		err := u.takeWrite(ctx, x)
 		u.p.done(x.op)
 		if err != nil {
@@ -237,9 +246,9 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 
 // takeWrite handles the result of a WRITE. After a short one it sends the rest.
 func (u *upload) takeWrite(ctx context.Context, x piece) error {
-	var res nfs3.WriteRes
 	for {
-		if err := x.op.writeResult(ctx, &res, x.n); err != nil {
+		res, err := x.op.await(ctx)
+		if err != nil {
 			return err
 		}
 		if res.Committed == nfs3.Unstable || res.Committed < u.opts.Stable {
@@ -249,14 +258,13 @@ func (u *upload) takeWrite(ctx context.Context, x piece) error {
 			u.lost = u.lost || res.Verf != u.verf
 		}
 		u.opts.Progress(int64(res.Count))
-		if int(res.Count) == x.n {
+		if res.Count == x.n {
 			return nil
 		}
-		x.offset, x.n = x.offset+uint64(res.Count), x.n-int(res.Count)
-		copy(x.op.buf.B, x.op.buf.B[res.Count:int(res.Count)+x.n])
+		x.offset, x.n = x.offset+uint64(res.Count), x.n-res.Count
+		copy(x.op.buf.B, x.op.buf.B[res.Count:res.Count+x.n])
 		x.op.SetRange(x.offset, x.n)
 		x.op.Start()
-		x.op.Wait(ctx)
 	}
 }
 

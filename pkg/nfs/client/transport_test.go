@@ -111,15 +111,17 @@ func TestOp(t *testing.T) {
 		mustNot(t, c.WriteAt(ctx, f.Handle, data, 0, nfs3.Unstable))
 		b, err := pool.Get(16 << 10)
 		mustNot(t, err)
-		read, err := c.NewRead(f.Handle, b)
+		file, err := c.Open(ctx, f.Handle, client.ShareRead)
 		mustNot(t, err)
-		var res nfs3.ReadRes
+		read, err := file.NewRead(b)
+		mustNot(t, err)
 		for i := range 6 {
 			at := i * 10_000
 			read.SetRange(uint64(at), 10_000)
 			read.Start()
 			read.Wait(ctx)
-			mustNot(t, read.Result(&res))
+			res, err := read.Result()
+			mustNot(t, err)
 			if !bytes.Equal(bytes.Join(res.Data, nil), data[at:at+10_000]) {
 				t.Fatalf("other bytes at %d", at)
 			}
@@ -128,6 +130,7 @@ func TestOp(t *testing.T) {
 			}
 		}
 		read.Free()
+		mustNot(t, file.Close(ctx))
 		b.Release()
 	})
 }

@@ -14,8 +14,8 @@ import (
 // caller bounds its replies.
 const maxMountReply = 4 + nfs3.HandleLen + 4 + 4*nfs3.MaxFlavors
 
-// Mount gets the handle of an exported directory by MOUNT, and the transfer sizes by FSINFO.
-func (c *Client) Mount(ctx context.Context, path string) (nfs3.Handle, error) {
+// Mount asks MOUNT for the handle, and FSINFO for the sizes.
+func (c *v3) Mount(ctx context.Context, path string) (nfs3.Handle, error) {
 	var res nfs3.MountRes
 	r, err := c.doMount(ctx, nfs3.MountProcMnt, path, &res)
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Client) Mount(ctx context.Context, path string) (nfs3.Handle, error) {
 
 // Unmount removes this client's entry for a directory from the server's mount list. It frees
 // nothing.
-func (c *Client) Unmount(ctx context.Context, path string) error {
+func (c *v3) Unmount(ctx context.Context, path string) error {
 	r, err := c.doMount(ctx, nfs3.MountProcUmnt, path, void{})
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (c *Client) Unmount(ctx context.Context, path string) error {
 	return nil
 }
 
-func (c *Client) doMount(ctx context.Context, procedure uint32, path string, res decoder) (*oncrpc.Request, error) {
+func (c *v3) doMount(ctx context.Context, procedure uint32, path string, res decoder) (*oncrpc.Request, error) {
 	name := nfs3.MountProcedureName(procedure)
 	if len(path) > nfs3.MaxMountPath {
 		return nil, fmt.Errorf("%s: the path has %d bytes, MOUNT allows %d", name, len(path), nfs3.MaxMountPath)

@@ -9,12 +9,6 @@ import (
 	"sluice.dev/sluice/pkg/xdr"
 )
 
-// Object is a result of LOOKUP or CREATE: handle and attributes, which a server may leave out.
-type Object struct {
-	Handle nfs3.Handle
-	Attr   nfs3.PostOpAttr
-}
-
 // nameLen is the inline size of a name, besides fixedArgs.
 func nameLen(name string) int { return 4 + xdr.Round(len(name)) }
 
@@ -32,8 +26,7 @@ func dirOp(dir nfs3.Handle, name string) nfs3.DirOpArgs {
 	return nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}
 }
 
-// Lookup finds a name in a directory.
-func (c *Client) Lookup(ctx context.Context, dir nfs3.Handle, name string) (Object, error) {
+func (c *v3) Lookup(ctx context.Context, dir nfs3.Handle, name string) (Object, error) {
 	if err := checkName(nfs3.ProcLookup, name); err != nil {
 		return Object{}, err
 	}
@@ -47,24 +40,19 @@ func (c *Client) Lookup(ctx context.Context, dir nfs3.Handle, name string) (Obje
 	return Object{bytes.Clone(res.Object), res.Attr}, failed(nfs3.ProcLookup, res.Status)
 }
 
-// Create makes a file. Exclusive mode uses verf, the others attrs. If the server returns no handle,
-// a LOOKUP follows.
-func (c *Client) Create(ctx context.Context, dir nfs3.Handle, name string, mode nfs3.CreateMode, attrs nfs3.SetAttrs, verf nfs3.Verifier) (Object, error) {
+func (c *v3) Create(ctx context.Context, dir nfs3.Handle, name string, mode nfs3.CreateMode, attrs nfs3.SetAttrs, verf nfs3.Verifier) (Object, error) {
 	return c.create(ctx, nfs3.ProcCreate, dir, name, &nfs3.CreateArgs{Where: dirOp(dir, name), Mode: mode, Attrs: attrs, Verf: verf})
 }
 
-// Mkdir makes a directory.
-func (c *Client) Mkdir(ctx context.Context, dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (Object, error) {
+func (c *v3) Mkdir(ctx context.Context, dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (Object, error) {
 	return c.create(ctx, nfs3.ProcMkdir, dir, name, &nfs3.MkdirArgs{Where: dirOp(dir, name), Attrs: attrs})
 }
 
-// Mknod makes a device, socket or FIFO.
-func (c *Client) Mknod(ctx context.Context, dir nfs3.Handle, name string, t nfs3.Type, attrs nfs3.SetAttrs, spec nfs3.SpecData) (Object, error) {
+func (c *v3) Mknod(ctx context.Context, dir nfs3.Handle, name string, t nfs3.Type, attrs nfs3.SetAttrs, spec nfs3.SpecData) (Object, error) {
 	return c.create(ctx, nfs3.ProcMknod, dir, name, &nfs3.MknodArgs{Where: dirOp(dir, name), Type: t, Attrs: attrs, Spec: spec})
 }
 
-// Symlink makes a symbolic link to target, at most nfs3.MaxPath bytes.
-func (c *Client) Symlink(ctx context.Context, dir nfs3.Handle, name, target string, attrs nfs3.SetAttrs) (Object, error) {
+func (c *v3) Symlink(ctx context.Context, dir nfs3.Handle, name, target string, attrs nfs3.SetAttrs) (Object, error) {
 	if err := checkName(nfs3.ProcSymlink, target); err != nil {
 		return Object{}, err
 	}
@@ -78,7 +66,8 @@ func (c *Client) Symlink(ctx context.Context, dir nfs3.Handle, name, target stri
 	return c.create(ctx, nfs3.ProcSymlink, dir, name, &args)
 }
 
-func (c *Client) create(ctx context.Context, procedure uint32, dir nfs3.Handle, name string, args encoder) (Object, error) {
+// create makes an object. If the server returns no handle, a LOOKUP follows.
+func (c *v3) create(ctx context.Context, procedure uint32, dir nfs3.Handle, name string, args encoder) (Object, error) {
 	if err := checkName(procedure, name); err != nil {
 		return Object{}, err
 	}
@@ -95,8 +84,7 @@ func (c *Client) create(ctx context.Context, procedure uint32, dir nfs3.Handle, 
 	return c.Lookup(ctx, dir, name)
 }
 
-// Readlink returns the target of a symbolic link.
-func (c *Client) Readlink(ctx context.Context, link nfs3.Handle) (string, error) {
+func (c *v3) Readlink(ctx context.Context, link nfs3.Handle) (string, error) {
 	var res nfs3.ReadlinkRes
 	r, err := c.do(ctx, nfs3.ProcReadlink, &nfs3.ReadlinkArgs{Object: link}, 0, &res)
 	if err != nil {
@@ -106,17 +94,15 @@ func (c *Client) Readlink(ctx context.Context, link nfs3.Handle) (string, error)
 	return string(bytes.Join(res.Path, nil)), failed(nfs3.ProcReadlink, res.Status)
 }
 
-// Remove removes a name of an object that is no directory.
-func (c *Client) Remove(ctx context.Context, dir nfs3.Handle, name string) error {
+func (c *v3) Remove(ctx context.Context, dir nfs3.Handle, name string) error {
 	return c.remove(ctx, nfs3.ProcRemove, dir, name)
 }
 
-// Rmdir removes an empty directory.
-func (c *Client) Rmdir(ctx context.Context, dir nfs3.Handle, name string) error {
+func (c *v3) Rmdir(ctx context.Context, dir nfs3.Handle, name string) error {
 	return c.remove(ctx, nfs3.ProcRmdir, dir, name)
 }
 
-func (c *Client) remove(ctx context.Context, procedure uint32, dir nfs3.Handle, name string) error {
+func (c *v3) remove(ctx context.Context, procedure uint32, dir nfs3.Handle, name string) error {
 	if err := checkName(procedure, name); err != nil {
 		return err
 	}
@@ -130,8 +116,7 @@ func (c *Client) remove(ctx context.Context, procedure uint32, dir nfs3.Handle, 
 	return failed(procedure, res.Status)
 }
 
-// Rename moves a name, and replaces an object with the new name.
-func (c *Client) Rename(ctx context.Context, fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) error {
+func (c *v3) Rename(ctx context.Context, fromDir nfs3.Handle, from string, toDir nfs3.Handle, to string) error {
 	if err := checkName(nfs3.ProcRename, from, to); err != nil {
 		return err
 	}
@@ -144,8 +129,7 @@ func (c *Client) Rename(ctx context.Context, fromDir nfs3.Handle, from string, t
 	return failed(nfs3.ProcRename, res.Status)
 }
 
-// Link gives a file another name.
-func (c *Client) Link(ctx context.Context, file, dir nfs3.Handle, name string) error {
+func (c *v3) Link(ctx context.Context, file, dir nfs3.Handle, name string) error {
 	if err := checkName(nfs3.ProcLink, name); err != nil {
 		return err
 	}

@@ -1,0 +1,92 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/xdr"
+)
+
+type encoder interface{ Encode(e *xdr.Encoder) }
+
+type decoder interface{ Decode(d *xdr.Decoder) }
+
+// void are no arguments, or no results.
+type void struct{}
+
+func (void) Encode(*xdr.Encoder) {}
+func (void) Decode(*xdr.Decoder) {}
+
+// caller makes the calls of a version.
+type caller struct {
+	rq      oncrpc.Requester
+	pool    *bufpool.Pool
+	cred    oncrpc.Auth
+	version uint32
+}
+
+// newRequest makes a sealed NFS request with its reply plan. size bounds the arguments without
+// items, in bytes.
+func (c *caller) newRequest(procedure uint32, args encoder, size int) (*oncrpc.Request, error) {
+	size += oncrpc.MinCallLen + xdr.Round(len(c.cred.Body))
+	r, e, err := oncrpc.NewRequest(c.pool, nfs3.Program, c.version, procedure, c.cred, size)
+	if err != nil {
+		return nil, err
+	}
+	args.Encode(e)
+	if err := r.Seal(); err != nil {
+		r.Free()
+		return nil, err
+	}
+	var d xdr.Decoder
+	d.Reset(r.Call.Stream, r.Call.Items)
+	d.Skip(r.ArgsAt)
+	r.Eligible, err = binding.For(r.Program, r.Version).Plan(&r.Plan, r.Eligible[:0], procedure, &d)
+	if err != nil {
+		r.Free()
+		return nil, fmt.Errorf("arguments: %w", err)
+	}
+	r.Plan.MaxReply = replyLen(r.Plan.MaxReply)
+	return r, nil
+}
+
+// replyLen is the longest reply with results of n bytes: an error status may be longer than short
+// results. The verifier is empty for AUTH_NONE and AUTH_SYS.
+func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
+
+// patience spaces the calls that are repeated because the server asks for it.
+type patience struct{ delay time.Duration }
+
+// again waits before a repetition, 100 ms at first and at most 5 s. It reports false for another
+// error than NFS3ERR_JUKEBOX, and when ctx ends.
+func (p *patience) again(ctx context.Context, err error) bool {
+	if !errors.Is(err, nfs3.ErrJukebox) {
+		return false
+	}
+	p.delay = min(max(2*p.delay, 100*time.Millisecond), 5*time.Second)
+	select {
+	case <-time.After(p.delay):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// finish decodes the results of a request that ended with err.
+func finish(err error, r *oncrpc.Request, res decoder) error {
+	if err != nil {
+		return err
+	}
+	d, err := r.Results()
+	if err != nil {
+		return err
+	}
+	res.Decode(d)
+	return d.Err()
+}
