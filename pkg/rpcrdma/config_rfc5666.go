@@ -11,7 +11,8 @@ import (
 type RFC5666 uint8
 
 const (
-	// Padding receives RDMA_MSGP, with padding before long opaques; a client sends it too.
+	// Padding receives RDMA_MSGP, with padding before long opaques; a client sends it too, and
+	// offers room for the round-up of results.
 	Padding RFC5666 = 1 << iota
 
 	// ReadRead lets the client read a reply for which its call has no room. A server exposes its

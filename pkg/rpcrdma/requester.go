@@ -315,7 +315,8 @@ type callBuilder struct {
 // resultBuf is memory in which the peer puts a result.
 type resultBuf struct {
 	data [][]byte
-	room int
+	room int            // bytes for the result
+	pad  int            // bytes behind them, in a segment of their own, for its round-up
 	bufs []*bufpool.Buf // if it is the requester's own
 	at   int            // first segment in callBuilder.segs
 }

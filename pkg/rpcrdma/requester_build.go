@@ -160,6 +160,9 @@ func (b *callBuilder) writable(o *outCall, size int) (header, rest int) {
 	rest = r.Plan.MaxReply
 	for i := range r.Plan.Results {
 		k := segmentCount(o.result(i))
+		if o.roundUp(i) > 0 {
+			k++
+		}
 		if k > b.lim.SegmentsPerChunk && b.lim.lowered {
 			return 0, 0
 		}
@@ -187,9 +190,23 @@ func (o *outCall) result(i int) (memory [][]byte, size int) {
 	return r.Memory, r.Max
 }
 
+// roundUp is the room that a Write chunk needs for the round-up of its result, behind the user's
+// memory: with Padding, for servers that rely on it (RFC 5666 section 3.7). The requester's own
+// memory has it.
+func (o *outCall) roundUp(i int) int {
+	memory, size := o.result(i)
+	if memory == nil || !o.roundsUp() {
+		return 0
+	}
+	return max(0, xdr.Round(size)-split.Length(memory))
+}
+
+func (o *outCall) roundsUp() bool { return o.out.cfg.RFC5666&Padding != 0 && o.build.dialect == wire.V1 }
+
 // takeResult adds a Write chunk.
 func (b *callBuilder) takeResult(o *outCall, i int) error {
 	memory, size := o.result(i)
+	pad := o.roundUp(i)
 	if n := segmentCount(memory, size); n > b.lim.SegmentsPerChunk {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d segments, a chunk may have %d", n, b.lim.SegmentsPerChunk)}
 	}
@@ -199,12 +216,22 @@ func (b *callBuilder) takeResult(o *outCall, i int) error {
 	p := &b.results[b.writes]
 	b.writes++
 	if memory == nil {
+		if o.roundsUp() {
+			size = xdr.Round(size)
+		}
 		return p.alloc(o.out.cfg.Pool, size)
 	}
 	p.data = append(p.data[:0], memory...)
 	b.foreign = true
 	if p.room = split.Length(p.data); p.room < size {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, size)}
+	}
+	if pad > 0 {
+		buf, err := o.out.cfg.Pool.Get(pad)
+		if err != nil {
+			return err
+		}
+		b.bufs, p.data, p.pad = append(b.bufs, buf), append(p.data, buf.B), pad
 	}
 	return nil
 }
@@ -449,7 +476,7 @@ func releaseAll(bufs []*bufpool.Buf) []*bufpool.Buf {
 func (p *resultBuf) release() {
 	p.bufs = releaseAll(p.bufs)
 	clear(p.data)
-	p.data, p.room = p.data[:0], 0
+	p.data, p.room, p.pad = p.data[:0], 0, 0
 }
 
 // release frees the memory of the request. The header's buffer stays for the next one.

@@ -149,14 +149,14 @@ func (o *outCall) acceptReply(m *inbound) error {
 		n := 0
 		if h.Writes() > 0 {
 			var err error
-			if n, err = checkReturned(h.Write(k), b.segs, &b.results[k]); err != nil {
+			if n, err = checkReturned(h.Write(k), b.segs, &b.results[k], h.Dialect == wire.V1); err != nil {
 				return err
 			}
 		}
 		a.placed = append(a.placed, n)
 	}
 	if h.HasReply {
-		n, err := checkReturned(h.Reply(), b.segs, &b.replyChunk)
+		n, err := checkReturned(h.Reply(), b.segs, &b.replyChunk, false)
 		if err != nil {
 			return err
 		}
@@ -182,8 +182,9 @@ func (o *outCall) acceptReply(m *inbound) error {
 }
 
 // checkReturned checks a returned chunk, and returns the number of bytes in it. They fill its
-// segments in order (RFC 8166 section 3.4.6).
-func checkReturned(segs, offered []wire.Segment, p *resultBuf) (n int, err error) {
+// segments in order (RFC 8166 section 3.4.6). rounds: the number may include the round-up of the
+// data, even where there is no room for it (RFC 5666 section 3.7).
+func checkReturned(segs, offered []wire.Segment, p *resultBuf, rounds bool) (n int, err error) {
 	if len(segs) == 0 {
 		return 0, nil
 	}
@@ -196,7 +197,7 @@ func checkReturned(segs, offered []wire.Segment, p *resultBuf) (n int, err error
 		switch {
 		case s.Handle != o.Handle || s.Offset != o.Offset:
 			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk is another one than the call's", i)}
-		case s.Length > o.Length:
+		case s.Length > o.Length && (!rounds || o.Length == 0 || int(s.Length-o.Length) != xdr.Pad(n+int(o.Length))):
 			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk has %d bytes, the call's %d", i, s.Length, o.Length)}
 		case s.Length > 0 && !full:
 			return 0, &ReplyError{fmt.Sprintf("segment %d of a chunk has data, the one before is not full", i)}
@@ -340,7 +341,7 @@ func (a *receivedReply) unused(r *oncrpc.Request, bind oncrpc.Binding, places []
 	for k := range a.from {
 		a.from[k] = k
 	}
-	for k := len(a.placed) - 1; k >= 0 && (a.placed[k] == 0 || a.placed[k] == places[k].room); k-- {
+	for k := len(a.placed) - 1; k >= 0 && (a.placed[k] == 0 || a.placed[k] == places[k].room+places[k].pad); k-- {
 		if a.placed[k] == 0 {
 			continue
 		}

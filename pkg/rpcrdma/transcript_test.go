@@ -44,7 +44,8 @@ import (
 //	                             so in the reverse direction
 //	done [text]                  that call is done; with an error that contains the text
 //	read NAME token...           RDMA Read of the bytes from the peer's segment that recv named
-//	write NAME K SIZE            RDMA Write to the peer's segment that recv named
+//	write NAME K SIZE [FROM]     RDMA Write of fill(K), from byte FROM on, to the peer's segment that recv
+//	                             named
 //
 // Tokens of messages are words, decimal or 0x…, and
 //
@@ -59,7 +60,7 @@ import (
 //	call(xid,procedure)          an RPC call header; reply(xid) that of a successful reply
 //	*                            any word; in recv only
 //	$NAME                        any word, which NAME means from now on; $NAME:segment any segment of at
-//	                             least one byte
+//	                             least one byte, $NAME:n one of n bytes
 type transcript struct {
 	t    *testing.T
 	w    *env
@@ -285,8 +286,12 @@ func (x *transcript) command(name string, args []string) error {
 			return fmt.Errorf("nothing could be read")
 		}
 	case "write":
+		from := 0
+		if len(args) > 3 {
+			from = atoi(args[3])
+		}
 		m := x.p.mem(atoi(args[2]))
-		fill([][]byte{m}, atoi(args[1]))
+		copy(m, pattern(from+len(m), atoi(args[1]))[from:])
 		s := x.segs[args[0]]
 		return x.p.ep.Post([]rdma.WorkRequest{{Op: rdma.Write, Local: [][]byte{m}, Remote: rdma.Remote{Handle: uint32(s.Handle), Offset: s.Offset}}})
 	case "call":
@@ -456,7 +461,7 @@ func (x *transcript) learn(msg []byte, tokens []string) {
 		case !strings.HasPrefix(tok, "$"):
 			b, _ := x.bytes([]string{tok})
 			at += len(b)
-		case kind == "segment" && len(msg) >= at+16:
+		case kind != "" && len(msg) >= at+16:
 			x.segs[name] = wire.Segment{
 				Handle: wire.Handle(binary.BigEndian.Uint32(msg[at:])), Length: binary.BigEndian.Uint32(msg[at+4:]), Offset: binary.BigEndian.Uint64(msg[at+8:]),
 			}

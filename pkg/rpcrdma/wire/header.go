@@ -226,8 +226,8 @@ func (h *Header) parseReads(r *Reader, lim *Limits) {
 			return
 		}
 		s := ReadSegment{Position: Position(r.Uint32())}
-		if s.Position&3 != 0 {
-			r.Fail("rdma_position", "position %d is not a multiple of 4", s.Position)
+		if s.Position&3 != 0 && h.Dialect != V1 {
+			r.unaligned(s.Position)
 		}
 		if last := len(h.Reads) - 1; last >= 0 && h.Reads[last].Position == s.Position {
 			if inChunk++; inChunk > lim.SegmentsPerChunk {
@@ -254,6 +254,33 @@ func (h *Header) parseReads(r *Reader, lim *Limits) {
 	if unsorted {
 		slices.SortStableFunc(h.Reads, func(a, b ReadSegment) int { return cmp.Compare(a.Position, b.Position) })
 	}
+	h.joinRoundUp(r)
+}
+
+// joinRoundUp makes a chunk that has only the round-up of the chunk before it a segment of that one
+// (RFC 5666 section 3.7). Its position is no multiple of 4; no other chunk has such a position.
+func (h *Header) joinRoundUp(r *Reader) {
+	end := uint64(0)
+	for i := range h.Reads {
+		s := &h.Reads[i]
+		first := i == 0 || h.Reads[i-1].Position != s.Position
+		switch {
+		case first && s.Position&3 == 0:
+			end = uint64(s.Position) + uint64(s.Length)
+			continue
+		case !first:
+		case i > 0 && h.Reads[i-1].Position > 0 && uint64(s.Position) == end && uint64(s.Length) == -end&3:
+			s.Position = h.Reads[i-1].Position
+		default:
+			r.unaligned(s.Position)
+			return
+		}
+		end += uint64(s.Length)
+	}
+}
+
+func (r *Reader) unaligned(p Position) {
+	r.Fail("rdma_position", "position %d is not a multiple of 4", p)
 }
 
 func (h *Header) parseWrites(r *Reader, lim *Limits) {

@@ -448,6 +448,28 @@ def case_read_chunk_round_up(c):
     expect("file", c.content(f, 1001), data)
 
 
+def case_read_chunk_of_round_up(c):
+    """Round-up as a chunk of its own, at a position that is no multiple of 4 (RFC 5666 section 3.7)."""
+    f, data = c.create(b"roundupchunk"), pattern(1001, 2)
+    args = write_args(f, 0, 1001)
+    reads = [(ARGS_AT + len(args), c.expose(data)), (ARGS_AT + len(args) + 1001, c.expose(b"\xff\xff\xff"))]
+    for r in (reads, reads[::-1]):
+        xid, reply = c.rpc(100003, 3, 7, args, chunks=lists(r))
+        c.wrote(reply, xid, 1001)
+        expect("file", c.content(f, 1001), data)
+
+
+def case_write_chunk_round_up(c):
+    """Room for round-up in a segment of its own: nothing is written there, nor counted."""
+    f, data = c.create(b"writeroundup"), pattern(1001, 2)
+    c.fill(f, data)
+    places = [c.expose(bytes(1001), read=False), c.expose(b"xyz", read=False)]
+    xid, reply = c.rpc(100003, 3, 6, opaque(f) + u64(0) + u32(1001), chunks=lists(writes=[places]))
+    expect("Write chunk", reply.writes, [[places[0], (places[1][0], 0, places[1][2])]])
+    c.read_head(results(reply.payload, xid), 1001)
+    expect("data and room", [bytes(c.memory[p[0]][0]) for p in places], [data, b"xyz"])
+
+
 def case_long_call_and_argument(c):
     """A Position Zero Read chunk in two segments, after the argument's chunk: an unsorted list."""
     f, data = c.create(b"unsorted"), pattern(6000, 3)
