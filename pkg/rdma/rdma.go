@@ -191,8 +191,8 @@ type Writer interface {
 
 // Handler receives the completions of an endpoint.
 type Handler interface {
-	// Completed reports, on Serve's goroutine and in order, receives, RDMA Reads and local
-	// invalidations. The provider owns the slice.
+	// Completed reports, on Serve's goroutine and in order, receives, RDMA Reads, local
+	// invalidations and redirections. The provider owns the slice.
 	Completed(batch []Completion)
 	// Sent reports signaled Sends and Writes whose memory is free again, by their IDs, in the order
 	// of posting. It may be called on any goroutine, also concurrently with Completed and from
@@ -210,6 +210,10 @@ const (
 	Write
 	Read
 	LocalInvalidate
+	// Redirect leads a handle to other memory: it is complete when the peer no longer reaches the
+	// old one, but the new one in its place. It has no effect on a handle that was invalidated.
+	// Only endpoints with Attributes.Redirects have it.
+	Redirect
 	// Recv is the opcode of a receive's completion.
 	Recv
 )
@@ -219,14 +223,16 @@ type WorkRequest struct {
 	// ID comes back in the completion.
 	ID uint64
 	Op Opcode
-	// Signaled requests a completion. Reads and LocalInvalidates always have one. An unsignaled
-	// request is complete when a later signaled Send or Write of the same endpoint is.
+	// Signaled requests a completion. Reads, LocalInvalidates and Redirects always have one. An
+	// unsignaled request is complete when a later signaled Send or Write of the same endpoint is.
 	Signaled bool
-	// Local is the gather list of a Send or Write, the scatter list of a Read.
+	// Local is the gather list of a Send or Write, the scatter list of a Read. For Redirect it is
+	// one slice, as long as the exposed memory, which stays untouched until LocalInvalidate.
 	Local [][]byte
 	// Remote is the peer's memory, for Write and Read.
 	Remote Remote
-	// Invalidate is the peer's handle for SendWithInvalidate, ours for LocalInvalidate.
+	// Invalidate is the peer's handle for SendWithInvalidate, ours for LocalInvalidate and
+	// Redirect.
 	Invalidate uint32
 }
 
@@ -242,7 +248,7 @@ type Receive struct {
 	Segments [][]byte
 }
 
-// Completion reports a finished receive, Read or LocalInvalidate.
+// Completion reports a finished receive, Read, LocalInvalidate or Redirect.
 type Completion struct {
 	ID uint64
 	Op Opcode
@@ -274,6 +280,8 @@ type Attributes struct {
 	MaxSegments, MaxReadSegments int
 	// RemoteInvalidation: the peer can invalidate memory exposed here.
 	RemoteInvalidation bool
+	// Redirects: the endpoint has Redirect.
+	Redirects bool
 	// RoundTrip is the shortest round trip while connecting, 0 if the provider did not measure it.
 	RoundTrip time.Duration
 	// CRC: the connection is protected by CRC32C (iWARP).

@@ -201,7 +201,9 @@ func (o *outCall) roundUp(i int) int {
 	return max(0, xdr.Round(size)-split.Length(memory))
 }
 
-func (o *outCall) roundsUp() bool { return o.out.cfg.RFC5666&Padding != 0 && o.build.dialect == wire.V1 }
+func (o *outCall) roundsUp() bool {
+	return o.out.cfg.RFC5666&Padding != 0 && o.build.dialect == wire.V1
+}
 
 // takeResult adds a Write chunk.
 func (b *callBuilder) takeResult(o *outCall, i int) error {

@@ -20,11 +20,11 @@ func (rx *receiver) locate(e *endpoint, b []byte, n int) error {
 		if n == 0 {
 			return nil // a segment without data is not validated (RFC 5041 section 7.1)
 		}
-		r, p, err := e.stags.place(h.stag, h.to, n)
+		p, err := e.stags.place(h.stag, h.to, n)
 		if err != nil {
 			return err
 		}
-		rx.seg.region, rx.seg.stag = r, h.stag
+		rx.seg.stag, rx.seg.to = h.stag, h.to
 		rx.place = append(rx.place, p)
 		return nil
 	}
@@ -116,7 +116,6 @@ func (rx *receiver) locateResponse(e *endpoint, h *taggedHeader, n int) error {
 func (rx *receiver) commit(e *endpoint) error {
 	s := &rx.seg
 	e.stats.bytesIn.Add(uint64(s.n))
-	s.region = nil
 	switch s.op {
 	case opWrite:
 		if s.last {

@@ -69,7 +69,7 @@ type endpoint struct {
 	sq         ring[rdma.WorkRequest]
 	reads      readQueue
 	answers    ring[answer] // incoming Read Requests that wait for their response
-	revoked    []uint64     // LocalInvalidates that are complete but not reported
+	revoked    []revocation // those that are complete but not reported
 	term       []byte       // Terminate to send, once, without its FPDU; nothing follows
 	writer     writer
 
@@ -114,7 +114,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (
 // Attributes implements [rdma.Endpoint].
 func (e *endpoint) Attributes() rdma.Attributes {
 	return rdma.Attributes{Provider: "iwarp", PrivateData: e.private, ORD: e.ord, IRD: e.ird,
-		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, RoundTrip: e.roundTrip, CRC: e.crc}
+		MaxSegments: maxSegments, MaxReadSegments: maxSegments, RemoteInvalidation: true, Redirects: true, RoundTrip: e.roundTrip, CRC: e.crc}
 }
 
 func (e *endpoint) Written() uint64      { return e.stats.bytesOut.Load() }
@@ -169,6 +169,12 @@ func (e *endpoint) checkWork(w *rdma.WorkRequest) (send int, err error) {
 	case rdma.Send, rdma.SendWithInvalidate, rdma.Write, rdma.Read:
 	case rdma.LocalInvalidate:
 		return 0, nil
+	case rdma.Redirect:
+		if n := e.stags.size(w.Invalidate); len(w.Local) != 1 || n >= 0 && len(w.Local[0]) != n {
+			return 0, fmt.Errorf("iwarp: work request %d redirects STag %08x: want one slice as long as the exposed memory", w.ID, w.Invalidate)
+		}
+		_, err = e.domain.check(w.Local)
+		return 0, err
 	default:
 		return 0, fmt.Errorf("iwarp: work request %d has opcode %d, which nobody can post", w.ID, w.Op)
 	}
@@ -218,10 +224,17 @@ func (e *endpoint) Post(wrs []rdma.WorkRequest) error {
 	e.posted.Add(uint32(len(wrs)))
 	wake := false
 	for i := range wrs {
-		if wrs[i].Op != rdma.LocalInvalidate {
-			e.sq.push(wrs[i])
-		} else if e.stags.invalidateLocal(wrs[i].Invalidate, wrs[i].ID) {
-			e.revoked = append(e.revoked, wrs[i].ID)
+		w, complete := &wrs[i], false
+		switch w.Op {
+		case rdma.LocalInvalidate:
+			complete = e.stags.invalidateLocal(w.Invalidate, w.ID)
+		case rdma.Redirect:
+			complete = e.stags.redirect(w.Invalidate, w.Local[0], w.ID)
+		default:
+			e.sq.push(*w)
+		}
+		if complete {
+			e.revoked = append(e.revoked, revocation{w.ID, w.Op})
 			wake = true
 		}
 	}
@@ -429,8 +442,8 @@ func (e *endpoint) endBatch(cause error) error {
 func (e *endpoint) complete() {
 	e.mu.Lock()
 	if n := len(e.revoked); n > 0 {
-		for _, id := range e.revoked {
-			e.rx.completions = append(e.rx.completions, rdma.Completion{ID: id, Op: rdma.LocalInvalidate})
+		for _, r := range e.revoked {
+			e.rx.completions = append(e.rx.completions, rdma.Completion{ID: r.id, Op: r.op})
 		}
 		e.revoked = e.revoked[:0]
 		e.sendFree += n

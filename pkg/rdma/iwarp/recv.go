@@ -81,11 +81,11 @@ type receiver struct {
 
 // segment is the DDP segment being placed.
 type segment struct {
-	op     opcode
-	last   bool
-	n      int // bytes of payload
-	region *region
-	stag   uint32
+	op   opcode
+	last bool
+	n    int    // bytes of payload
+	stag uint32 // of an RDMA Write, which goes to offset to
+	to   uint64
 
 	// While a large segment is read to its place.
 	active bool
@@ -176,8 +176,12 @@ func (rx *receiver) read(e *endpoint) error {
 	rx.into, rx.limit = rx.into[:0], 0
 	direct := rx.seg.active && rx.seg.left > 0
 	if direct {
-		if s := &rx.seg; s.op == opWrite && !e.stags.stillValid(s.region, s.stag) {
-			return rx.largeError(codeSTag.errorf("STag %08x was invalidated during an RDMA Write", s.stag))
+		if s := &rx.seg; s.op == opWrite { // the STag may have been invalidated or redirected
+			p, err := e.stags.place(s.stag, s.to+uint64(s.n-s.left), s.left)
+			if err != nil {
+				return rx.largeError(err)
+			}
+			rx.place[rx.at] = p
 		}
 		pieces := rx.place[rx.at:]
 		for _, p := range pieces[:min(len(pieces), maxIovec)] {

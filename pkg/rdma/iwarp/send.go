@@ -81,7 +81,7 @@ type sender struct {
 	pinned   []pin // in the order of the stream; those before released are gone
 	released int
 	total    int // bytes of the write
-	freed    []uint64
+	freed    []revocation
 
 	// busy is held during the system call and the unpinning after it.
 	busy  sync.Mutex

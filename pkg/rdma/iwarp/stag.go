@@ -20,8 +20,14 @@ type region struct {
 	valid  bool
 	// pins counts Read Responses with bytes of mem on their way to the socket.
 	pins int
-	// waiting are completions of LocalInvalidate that come with the last pin's end.
-	waiting []uint64
+	// waiting are completions of LocalInvalidate or Redirect that come with the last pin's end.
+	waiting []revocation
+}
+
+// revocation is a LocalInvalidate or Redirect.
+type revocation struct {
+	id uint64
+	op rdma.Opcode
 }
 
 // remembered is the number of invalidated STags in a table. A reply that invalidates may cross a
@@ -75,17 +81,54 @@ func (t *stagTable) expose(mem []byte, access rdma.Access) (rdma.Remote, error) 
 	if t.valid >= t.limit {
 		return rdma.Remote{}, fmt.Errorf("iwarp: %d regions are exposed, of %d (MaxRegions): %w", t.valid, t.limit, rdma.ErrExposed)
 	}
-	var r *region
-	if n := len(t.free); n > 0 {
-		r, t.free = t.free[n-1], t.free[:n-1]
-	} else {
-		r = new(region)
-	}
+	r := t.newRegionLocked()
 	// Offsets stay below 2^56 and above 0, so that no region touches the ends of the range.
 	*r = region{stag: t.unusedLocked(), base: t.random.Uint64()>>8&^0xfff + 1<<12, mem: mem, access: access, valid: true, waiting: r.waiting[:0]}
 	t.regions[r.stag] = r
 	t.valid++
 	return rdma.Remote{Handle: r.stag, Offset: r.base}, nil
+}
+
+func (t *stagTable) newRegionLocked() *region {
+	if n := len(t.free); n > 0 {
+		r := t.free[n-1]
+		t.free = t.free[:n-1]
+		return r
+	}
+	return new(region)
+}
+
+// redirect gives the peer other memory under stag. It returns false if unpin will report the
+// completion.
+func (t *stagTable) redirect(stag uint32, mem []byte, id uint64) (complete bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.regions[stag]
+	if r == nil || !r.valid {
+		return true
+	}
+	if r.pins == 0 {
+		r.mem = mem
+		return true
+	}
+	// r leaves the table with the pins of the old memory
+	fresh := t.newRegionLocked()
+	*fresh = region{stag: stag, base: r.base, mem: mem, access: r.access, valid: true, waiting: fresh.waiting[:0]}
+	t.regions[stag] = fresh
+	r.stag, r.valid = 0, false
+	r.waiting = append(r.waiting, revocation{id, rdma.Redirect})
+	return false
+}
+
+// size returns the length of the memory under stag, -1 if it is not valid.
+func (t *stagTable) size(stag uint32) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.regions[stag]
+	if r == nil || !r.valid {
+		return -1
+	}
+	return len(r.mem)
 }
 
 // lookupLocked finds the valid region for an access to n bytes at to. codes are the answers for an
@@ -116,22 +159,15 @@ var (
 )
 
 // place returns the memory for an incoming RDMA Write segment.
-func (t *stagTable) place(stag uint32, to uint64, n int) (*region, []byte, error) {
+func (t *stagTable) place(stag uint32, to uint64, n int) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, err := t.lookupLocked(stag, to, uint64(n), rdma.RemoteWrite, &writeCodes)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	off := to - r.base
-	return r, r.mem[off : off+uint64(n)], nil
-}
-
-// stillValid reports whether stag still names r.
-func (t *stagTable) stillValid(r *region, stag uint32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return r.valid && r.stag == stag
+	return r.mem[off : off+uint64(n)], nil
 }
 
 // checkRead validates an incoming Read Request.
@@ -155,8 +191,8 @@ func (t *stagTable) pin(stag uint32, to uint64, n int) (*region, []byte, error) 
 	return r, r.mem[off : off+uint64(n)], nil
 }
 
-// unpin ends pin. It appends to done the LocalInvalidates that waited for it.
-func (t *stagTable) unpin(r *region, done []uint64) []uint64 {
+// unpin ends pin. It appends to done the revocations that waited for it.
+func (t *stagTable) unpin(r *region, done []revocation) []revocation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r.pins--
@@ -199,7 +235,7 @@ func (t *stagTable) invalidateLocal(stag uint32, id uint64) (complete bool) {
 		}
 	}
 	if r.pins > 0 {
-		r.waiting = append(r.waiting, id)
+		r.waiting = append(r.waiting, revocation{id, rdma.LocalInvalidate})
 		return false
 	}
 	return true

@@ -141,6 +141,7 @@ var cases = []testCase{
 	{"bounds and access", false, testViolations},
 	{"send with invalidate", false, testSendWithInvalidate},
 	{"local invalidate", false, testLocalInvalidate},
+	{"redirect", false, testRedirect},
 	{"handles unpredictable", false, testHandles},
 	{"no receive", false, testOverrun},
 

@@ -39,7 +39,7 @@ type end struct {
 	lastRecv   uint64
 	lastRead   uint64
 	messages   []message
-	done       []rdma.Completion // Reads and LocalInvalidates
+	done       []rdma.Completion // Reads, LocalInvalidates and Redirects
 	sent       []uint64
 	nextSent   int // IDs of sent already awaited
 	returned   bool
@@ -205,7 +205,7 @@ func (e *end) Sent(ids []uint64) {
 		switch {
 		case !ok:
 			e.Errorf("%s: Sent of %d, which is not outstanding", e.name, id)
-		case !wr.Signaled || wr.Op == rdma.Read || wr.Op == rdma.LocalInvalidate:
+		case !wr.Signaled || wr.Op == rdma.Read || wr.Op == rdma.LocalInvalidate || wr.Op == rdma.Redirect:
 			e.Errorf("%s: Sent of %d, which is no signaled Send or Write", e.name, id)
 		}
 		delete(e.posted, id)
@@ -305,7 +305,7 @@ func (e *end) receive() (m message) {
 	return m
 }
 
-// await waits for the next completion of a Read or LocalInvalidate.
+// await waits for the next completion of a Read, LocalInvalidate or Redirect.
 func (e *end) await() (c rdma.Completion) {
 	e.Helper()
 	e.wait("a completion", func() bool { return len(e.done) > 0 })

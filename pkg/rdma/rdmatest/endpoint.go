@@ -79,8 +79,8 @@ func newEndpoint(c *conn, s Side, d *domain, o *rdma.Options) *endpoint {
 		rand: c.newRand(s), regions: map[uint32]*region{}, shared: sharedOf(o),
 		attributes: rdma.Attributes{
 			Provider: "fabric", MaxSegments: c.f.o.MaxSegments, MaxReadSegments: c.f.o.MaxReadSegments,
-			RemoteInvalidation: !c.f.o.NoRemoteInvalidation,
-			RoundTrip:          2 * c.f.o.Delay,
+			RemoteInvalidation: !c.f.o.NoRemoteInvalidation, Redirects: !c.f.o.NoRedirects,
+			RoundTrip: 2 * c.f.o.Delay,
 		},
 	}
 	e.ready.L = &c.mu
@@ -217,6 +217,11 @@ func (e *endpoint) check(wr *rdma.WorkRequest) error {
 		}
 	case rdma.LocalInvalidate:
 		return nil
+	case rdma.Redirect:
+		limit = 1
+		if r := e.regions[wr.Invalidate]; !e.attributes.Redirects || len(wr.Local) != 1 || r != nil && len(r.mem) != len(wr.Local[0]) {
+			return fmt.Errorf("rdma fabric: redirect of handle %#x to %d slices", wr.Invalidate, len(wr.Local))
+		}
 	default:
 		return fmt.Errorf("rdma fabric: opcode %d is not a work request's", wr.Op)
 	}

@@ -28,6 +28,9 @@ func (e *endpoint) execute(wr *rdma.WorkRequest) {
 	case rdma.LocalInvalidate:
 		e.localInvalidate(wr)
 		return
+	case rdma.Redirect:
+		e.redirect(wr)
+		return
 	case rdma.Read:
 		e.stats.Reads++
 		if e.reads == e.attributes.ORD {

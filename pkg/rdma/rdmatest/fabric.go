@@ -59,6 +59,8 @@ type Options struct {
 	// NoRemoteInvalidation: endpoints do not offer it, and a SendWithInvalidate to them ends the
 	// connection.
 	NoRemoteInvalidation bool
+	// NoRedirects: endpoints do not have [rdma.Redirect].
+	NoRedirects bool
 	// MaxExposed bounds the memory that an endpoint may expose at once, counted in handles; 0 means
 	// no limit.
 	MaxExposed int

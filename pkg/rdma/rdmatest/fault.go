@@ -63,7 +63,8 @@ const (
 	Stall
 )
 
-// Fault is an action and its trigger. A LocalInvalidate can meet LoseBeforeSend and Stall only.
+// Fault is an action and its trigger. A LocalInvalidate or Redirect can meet LoseBeforeSend and
+// Stall only.
 type Fault struct {
 	Do    Action
 	Delay time.Duration // for Delay and DelaySent

@@ -85,6 +85,16 @@ func (e *endpoint) localInvalidate(wr *rdma.WorkRequest) {
 	e.complete(rdma.Completion{ID: wr.ID, Op: rdma.LocalInvalidate})
 }
 
+// redirect leads a handle to other memory. RDMA in flight has its effect when it arrives.
+func (e *endpoint) redirect(wr *rdma.WorkRequest) {
+	if r := e.regions[wr.Invalidate]; r != nil {
+		r.mem = wr.Local[0]
+	}
+	e.outstanding--
+	e.c.f.record(Event{Conn: e.c.number, From: e.side, What: "redirected", Handle: wr.Invalidate})
+	e.complete(rdma.Completion{ID: wr.ID, Op: rdma.Redirect})
+}
+
 // access finds the memory that the peer names. A length of 0 is not checked (RFC 5041 section 5.2,
 // RFC 5040 section 5.2.1).
 func (e *endpoint) access(at rdma.Remote, n int, want rdma.Access) ([]byte, error) {

@@ -320,6 +320,70 @@ func testLocalInvalidate(x *exam) {
 	}
 }
 
+// testRedirect: when it is complete, even in the middle of a stream of Writes and Reads, these
+// reach the new memory alone, and the connection goes on.
+func testRedirect(x *exam) {
+	const size = 64 << 10
+	for round := range 10 {
+		a, b := x.connect(setup{}, setup{})
+		if !b.ep.Attributes().Redirects {
+			x.Skip("the provider has no Redirect")
+		}
+		mem, next := x.memory(size, 1), x.memory(size, 3)
+		copy(next, noise(1, size))
+		remote := b.expose(mem, rdma.RemoteWrite|rdma.RemoteRead)
+		mine, sink := x.memory(size, 2), x.memory(size, 0)
+		copy(mine, noise(2, size))
+		started, stop, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for i := 0; ; i++ {
+				a.post(rdma.WorkRequest{Op: rdma.Write, Signaled: true, Local: list(mine[:size/2]), Remote: remote},
+					rdma.WorkRequest{Op: rdma.Read, Local: list(sink[size/2:]), Remote: at(remote, size/2)})
+				if i == round {
+					close(started)
+				}
+				a.awaitSent(1)
+				a.await()
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+		<-started
+		id := b.post(rdma.WorkRequest{Op: rdma.Redirect, Invalidate: remote.Handle, Local: list(next)})
+		if c := b.await(); c.ID != id || c.Op != rdma.Redirect {
+			x.Errorf("completion %+v, want Redirect %d", c, id)
+		}
+		copy(mem, noise(3, size))
+		close(stop)
+		<-stopped
+		a.post(rdma.WorkRequest{Op: rdma.Write, Signaled: true, Local: list(mine[:size/2]), Remote: remote},
+			rdma.WorkRequest{Op: rdma.Read, Local: list(sink), Remote: remote})
+		a.awaitSent(1)
+		a.await()
+		want := append(noise(2, size)[:size/2:size/2], noise(1, size)[size/2:]...)
+		switch {
+		case !bytes.Equal(mem, noise(3, size)):
+			x.Fatal("the old memory was written to after Redirect was complete")
+		case !bytes.Equal(next, want) || !bytes.Equal(sink, want):
+			x.Fatal("Writes and Reads after Redirect do not reach the new memory")
+		}
+		b.post(rdma.WorkRequest{Op: rdma.LocalInvalidate, Invalidate: remote.Handle},
+			rdma.WorkRequest{Op: rdma.Redirect, Invalidate: remote.Handle, Local: list(mem)})
+		b.await()
+		b.await()
+		exchange(a, b)
+		if _, err := b.tryPost(rdma.WorkRequest{Op: rdma.Redirect, Invalidate: b.expose(mem, rdma.RemoteWrite).Handle, Local: list(next[1:])}); err == nil {
+			x.Error("Post redirected a handle to shorter memory")
+		}
+		a.post(rdma.WorkRequest{Op: rdma.Write, Signaled: true, Local: list(mine[:1]), Remote: remote})
+		violated(a, b)
+	}
+}
+
 // testHandles: a handle does not reveal the next one.
 func testHandles(x *exam) {
 	a, b := x.connect(setup{}, setup{})

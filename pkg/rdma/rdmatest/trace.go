@@ -155,6 +155,8 @@ func opName(op rdma.Opcode) string {
 		return "RDMA Read"
 	case rdma.LocalInvalidate:
 		return "Local Invalidate"
+	case rdma.Redirect:
+		return "Redirect"
 	default:
 		return fmt.Sprintf("opcode %d", op)
 	}
