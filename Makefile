@@ -27,6 +27,9 @@ image: ## container images in bin/images; REPOSITORY=registry.example/sluice pus
 	@hack/deps verbs
 	go run ./hack/image -version $(version) $(if $(REPOSITORY),-push $(REPOSITORY)) gateway gateway-verbs operator
 
+man: ## bin/share: man pages and shell completion of sluicectl
+	go run ./hack/man -version $(version) -o bin/share
+
 demo: ## export a directory, move 256 MiB each way over RPC-over-RDMA, show the traffic
 	@hack/deps build
 	$(install) ./cmd/gateway ./cmd/sluicectl
@@ -101,4 +104,4 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 clean: ## remove build and benchmark output
 	rm -rf bin bench.json bench-go.txt bench-rtt.json
 
-.PHONY: help generate build image demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean
+.PHONY: help generate build image man demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean

@@ -141,7 +141,7 @@ func (s *sides) pair(at where, op operation, depth int, flags ...string) []compa
 			if err != nil {
 				return nil, err
 			}
-			return s.sluicectl(ctx, op, depth, []int{p.gateway.pid}, p.gateway.url(true, false), append([]string{"--version", "1"}, flags...)...)
+			return s.sluicectl(ctx, op, depth, []int{p.gateway.pid}, p.gateway.url(true, false), append([]string{"--rpc-version", "1"}, flags...)...)
 		}},
 	}
 }
@@ -187,9 +187,9 @@ func (s *sides) versions() (list []comparison) {
 				name  string
 				flags []string
 			}{
-				{"version 1", []string{"--version", "1"}},
-				{"2", []string{"--version", "2", "--ext", "none"}},
-				{"2, extensions", []string{"--version", "2", "--ext", "all"}},
+				{"version 1", []string{"--rpc-version", "1"}},
+				{"2", []string{"--rpc-version", "2", "--ext", "none"}},
+				{"2, extensions", []string{"--rpc-version", "2", "--ext", "all"}},
 			} {
 				flags := slices.Concat(side.flags, []string{"--inline", fmt.Sprint(plainInline << 10)})
 				c.sides = append(c.sides, compared{side.name, func(ctx context.Context) (*measured, error) {

@@ -63,7 +63,7 @@ func (s *sides) rdma(ctx context.Context, g *gateway, op operation, depth int, c
 	if crc {
 		onoff = "on"
 	}
-	return s.sluicectl(ctx, op, depth, pids, g.url(crc, op.spin), "--version", "1", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
+	return s.sluicectl(ctx, op, depth, pids, g.url(crc, op.spin), "--rpc-version", "1", "--crc", onoff, "--inline", strconv.Itoa(inlineKiB<<10))
 }
 
 // tcp measures a server: Ganesha itself or the relay to it.

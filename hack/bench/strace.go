@@ -48,7 +48,7 @@ func (s *sides) syscalls(ctx context.Context, ops []operation, res *results) err
 			{"ganesha", s.ganeshaPID, "nfs+tcp://" + s.ganesha, &r.Ganesha},
 		} {
 			calls, err := s.strace(ctx, side.pid, func() error {
-				_, err := s.sluicectl(ctx, op, r.Depth, nil, side.url, "--version", "1", "--warmup", "0s", "--count", strconv.Itoa(tracedCalls))
+				_, err := s.sluicectl(ctx, op, r.Depth, nil, side.url, "--rpc-version", "1", "--warmup", "0s", "--count", strconv.Itoa(tracedCalls))
 				return err
 			})
 			if err != nil {

@@ -55,7 +55,7 @@ func (a *app) benchCommand() *cobra.Command {
 			"The URL is the file that is read, written or asked about; in a directory it is " + benchFile + ". It is made, or filled up to --file-size, " +
 			"when it is shorter, and stays. Reads and writes go through it from its beginning to its end, again and again. " +
 			"For SETATTR, RENAME, CREATE and REMOVE the URL is a directory: they work on empty files in a new directory there, which is removed at the end.",
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -63,6 +63,8 @@ func (a *app) benchCommand() *cobra.Command {
 			return a.mounted(c.Context(), args[0], "measure", false, func(ctx context.Context, s *session) error { return s.bench(ctx, &o) })
 		},
 	}
+	a.connectionFlags(c)
+	c.ValidArgsFunction = a.completeArgs(false)
 	f := c.Flags()
 	f.StringVar(&o.op, "op", "NULL", "operation to measure: "+benchOps)
 	f.Var(&o.size, "size", "bytes of each READ or WRITE, up to 1MiB")
@@ -78,6 +80,8 @@ func (a *app) benchCommand() *cobra.Command {
 	f.IntSliceVar(&o.cpuOf, "cpu-of", nil, "also measure the CPU time of these processes of this host, such as the server, by `PID`")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	_ = f.MarkHidden("cpuprofile")
+	complete(c, "op", strings.Split(strings.ReplaceAll(benchOps, " or ", ", "), ", ")...)
+	complete(c, "stability", stabilities...)
 	return c
 }
 

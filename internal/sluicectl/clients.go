@@ -25,7 +25,7 @@ func (a *app) clientsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "clients [EXPORT]",
 		Short: "List the NFSv4 clients of a gateway's volumes, with their opens and locks",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			only := ""
 			if len(args) == 1 {
@@ -34,7 +34,7 @@ func (a *app) clientsCommand() *cobra.Command {
 			return a.listClients(c.Context(), admin, only)
 		},
 	}
-	adminFlag(c, &admin)
+	a.adminFlag(c, &admin)
 	return c
 }
 
@@ -46,7 +46,7 @@ func (a *app) expelCommand() *cobra.Command {
 		Long: "expel ends an NFSv4 client of a volume, with its opens, locks and delegations. CLIENT is an ID that\n" +
 			"clients lists. A client that runs comes back without them; change the access rules to keep it out.\n" +
 			"The gateway accepts expel on loopback addresses only.",
-		Args: cobra.ExactArgs(2),
+		Args: exactly(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			_, err := a.callAdmin(c.Context(), http.MethodDelete, admin, "/exports/"+url.PathEscape(args[0])+"/clients/"+url.PathEscape(args[1]))
 			if err == nil {
@@ -55,11 +55,12 @@ func (a *app) expelCommand() *cobra.Command {
 			return err
 		},
 	}
-	adminFlag(c, &admin)
+	a.adminFlag(c, &admin)
 	return c
 }
 
-func adminFlag(c *cobra.Command, admin *string) {
+func (a *app) adminFlag(c *cobra.Command, admin *string) {
+	a.timeoutFlag(c)
 	c.Flags().StringVar(admin, "admin", "127.0.0.1:9180", "`ADDR` of the gateway's admin page, host:port")
 }
 

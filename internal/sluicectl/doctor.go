@@ -19,7 +19,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find faults that keep RDMA adapters from working on this host, and their remedies",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(c *cobra.Command, args []string) error {
 			if server != "" {
 				return a.examineClient(c.Context(), server)
@@ -27,6 +27,8 @@ func (a *app) doctorCommand() *cobra.Command {
 			return a.examineHost()
 		},
 	}
+	a.deviceFlag(c)
+	a.timeoutFlag(c)
 	c.Flags().StringVar(&server, "client", "", "look at this host as a client of `ADDR`, a gateway's host or host:port, for mounts by the kernel")
 	return c
 }

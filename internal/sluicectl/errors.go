@@ -26,10 +26,10 @@ func explain(err error) string {
 	case s == "":
 		return "unknown error"
 	}
-	if !strings.HasSuffix(s, ".") {
-		s += "."
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
+		return s
 	}
-	return s
+	return s + "."
 }
 
 // failure is an error with the attempt, in place of the layers that it came through.

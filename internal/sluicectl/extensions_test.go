@@ -21,7 +21,7 @@ func TestExtensions(t *testing.T) {
 	for _, ext := range []string{
 		"none", "TransportProperties", "TransportProperties,MessageContinuation", "TransportProperties,SendBasedPlacement", "all",
 	} {
-		flags := []string{"--version", "2", "--ext", ext}
+		flags := []string{"--rpc-version", "2", "--ext", ext}
 		for _, n := range []int{0, 1, 3900, 4096, 65_537, 1<<20 + 1} {
 			data := randomBytes(n)
 			src, dst := filepath.Join(local, "src"), filepath.Join(local, "dst")

@@ -18,16 +18,16 @@ import (
 
 func (a *app) lsCommand() *cobra.Command {
 	var long, all bool
-	c := &cobra.Command{
+	c := a.onURL(&cobra.Command{
 		Use:   "ls URL",
 		Short: "List a directory",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.with(c.Context(), args[0], "list", func(ctx context.Context, s *session) error {
 				return s.list(ctx, long, all)
 			})
 		},
-	}
+	})
 	c.Flags().BoolVarP(&long, "long", "l", false, "with type, mode, links, owner, size and time")
 	c.Flags().BoolVarP(&all, "all", "a", false, "also names that begin with a dot")
 	return c
@@ -157,14 +157,14 @@ func (s *session) printLong(ctx context.Context, entries []client.DirEntry) erro
 }
 
 func (a *app) statCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.onURL(&cobra.Command{
 		Use:   "stat URL",
 		Short: "Print a file's attributes, and its file system's capabilities",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.with(c.Context(), args[0], "look at", func(ctx context.Context, s *session) error { return s.stat(ctx) })
 		},
-	}
+	})
 }
 
 func (s *session) stat(ctx context.Context) error {

@@ -55,7 +55,7 @@ func (a *app) pingCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ping URL",
 		Short: "Make one NULL call, and print the negotiated parameters",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			t, err := parseTarget(args[0])
 			if err != nil {
@@ -64,6 +64,8 @@ func (a *app) pingCommand() *cobra.Command {
 			return a.ping(c.Context(), t, asJSON)
 		},
 	}
+	a.connectionFlags(c)
+	c.ValidArgsFunction = a.completeArgs(false)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
@@ -25,8 +25,7 @@ const (
 )
 
 // placementFlags adds the flags of version 2's placement of data.
-func (o *options) placementFlags(root *cobra.Command) {
-	f := root.PersistentFlags()
+func (o *options) placementFlags(f *pflag.FlagSet) {
 	o.receiveBuffer, o.minLength = 64<<10, 4<<10
 	f.StringVar(&o.results, "results", automatic,
 		"version 2: how data shall come: auto (by RDMA on links below 50µs, otherwise TBSN), TBSN (in receives), EXRW (by RDMA Writes), CHOICE (the server's), or BYSIZE (EXRW from --threshold on)")

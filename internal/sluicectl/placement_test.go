@@ -33,7 +33,7 @@ func TestPlacement(t *testing.T) {
 		{"--results tbsn --receive-buffer 8K", false, true}, // 16 receives are too few for the file
 		{"--results CHOICE --ext TransportProperties", true, true},
 		{"--results EXRW --ext none", true, true}, // chunks, as in version 1
-		{"--version auto --results EXRW", false, true},
+		{"--rpc-version auto --results EXRW", false, true},
 	} {
 		url, flags := "nfs+rdma://"+wire.Address()+"/file", strings.Fields(tt.flags)
 		before := wire.Counts()
@@ -54,16 +54,16 @@ func TestPlacement(t *testing.T) {
 func TestPlacementFlags(t *testing.T) {
 	e := newEnv(t)
 	for args, want := range map[string]string{
-		"--results Fast":           `--results is "Fast", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
-		"--results NOITEM":         `--results is "NOITEM", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
-		"--results BYSIZE":         "--results BYSIZE needs a --threshold.",
-		"--threshold 2G":           "--threshold is 2GiB, must be up to 1GiB.",
-		"--min-length 0":           "--min-length is 0B, must be 1 to 1MiB.",
-		"--min-length 2M":          "--min-length is 2MiB, must be 1 to 1MiB.",
-		"--receive-buffer 2M":      "--receive-buffer is 2MiB, must be a power of two from 4KiB to 1MiB.",
-		"--receive-buffer 2K":      "--receive-buffer is 2KiB, must be a power of two from 4KiB to 1MiB.",
-		"--receive-buffer 5K":      "--receive-buffer is 5KiB, must be a power of two from 4KiB to 1MiB.",
-		"--version 1 --results XX": `--results is "XX", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--results Fast":               `--results is "Fast", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--results NOITEM":             `--results is "NOITEM", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
+		"--results BYSIZE":             "--results BYSIZE needs a --threshold.",
+		"--threshold 2G":               "--threshold is 2GiB, must be up to 1GiB.",
+		"--min-length 0":               "--min-length is 0B, must be 1 to 1MiB.",
+		"--min-length 2M":              "--min-length is 2MiB, must be 1 to 1MiB.",
+		"--receive-buffer 2M":          "--receive-buffer is 2MiB, must be a power of two from 4KiB to 1MiB.",
+		"--receive-buffer 2K":          "--receive-buffer is 2KiB, must be a power of two from 4KiB to 1MiB.",
+		"--receive-buffer 5K":          "--receive-buffer is 5KiB, must be a power of two from 4KiB to 1MiB.",
+		"--rpc-version 1 --results XX": `--results is "XX", must be auto, TBSN, EXRW, CHOICE or BYSIZE.`,
 	} {
 		if code, out, errs := e.run("", append(strings.Fields(args), "ping", "TWO")...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, want)

@@ -114,7 +114,7 @@ func (a *app) pvCommand() *cobra.Command {
 		Short: "Print a PersistentVolume and its claim for an NFSExport",
 		Long: "pv prints a PersistentVolume and a PersistentVolumeClaim for an NFSExport, which it reads, with its status, from a file or from standard input:\n\n" +
 			"  kubectl get nfsexport data -o yaml | sluicectl pv - | kubectl apply -f -",
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			in := a.In
 			if args[0] != "-" {

@@ -33,8 +33,8 @@ func TestRFC5666(t *testing.T) {
 		t.Error(said)
 	}
 	for args, want := range map[string]string{
-		"--rfc5666 Speed":               `--rfc5666: "Speed" is not a form of RFC 5666: want one of Padding, ReadRead, Configuration`,
-		"--rfc5666 Padding --version 2": "--rfc5666 is Padding, which version 2 has not: want --version 1",
+		"--rfc5666 Speed":                   `--rfc5666: "Speed" is not a form of RFC 5666: want one of Padding, ReadRead, Configuration`,
+		"--rfc5666 Padding --rpc-version 2": "--rfc5666 is Padding, which version 2 has not: want --rpc-version 1",
 	} {
 		if code, _, errs := e.run("", append(strings.Fields(args), "ping", "OLD")...); code == 0 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d: %s", args, code, errs)

@@ -99,39 +99,55 @@ func run(ctx context.Context, version string, args []string, s Streams, within t
 	return 0
 }
 
+// Command returns the command line, for documentation that is made from it.
+func Command(version string) *cobra.Command { return (&app{}).command(version) }
+
+// Groups of commands, in the order of help.
+const (
+	fileCommands    = "files"
+	measureCommands = "measure"
+	gatewayCommands = "gateway"
+)
+
 func (a *app) command(version string) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "sluicectl",
-		Short:         "Look at, move files through, and measure NFS servers over RPC-over-RDMA and TCP",
-		Long:          "sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.\n\n" + urlHelp,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:               "sluicectl",
+		Short:             "Look at, move files through, and measure NFS servers over RPC-over-RDMA and TCP",
+		Long:              "sluicectl looks at, moves files through, and measures NFS servers over RPC-over-RDMA and TCP.\n\n" + urlHelp,
+		Version:           version,
+		Args:              noCommand,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	f := root.PersistentFlags()
-	f.StringVar(&a.opts.provider, "provider", "auto", "RDMA: by iwarp (software), verbs (an RDMA device of this host), or auto (verbs where a device is on the way)")
-	f.StringVar(&a.opts.device, "device", "", "RDMA: the device of this host to use, such as mlx5_4")
-	f.StringVar(&a.opts.crc, "crc", "on", "protect iWARP connections by CRC32C: on, or off (the server may insist)")
-	f.IntVar(&a.opts.inline, "inline", 4096, "RDMA: largest message without chunks, in bytes, a multiple of 1024 up to 262144")
-	f.IntVar(&a.opts.credits, "credits", 128, "RDMA: how many calls to ask the server to allow at once, 1 to 4096")
-	f.StringVar(&a.opts.version, "version", "auto", "RDMA: version of RPC-over-RDMA: 1, 2, or auto (2 if the server has it, else 1)")
-	f.StringVar(&a.opts.ext, "ext", "all", "RDMA: extensions of version 2 to offer: all, none, or names with commas between them")
-	f.StringVar(&a.opts.rfc5666, "rfc5666", "", "RDMA: forms of version 1 that only RFC 5666 has, with commas between them: Padding, ReadRead, Configuration; implies --version 1")
-	a.opts.placementFlags(root)
-	f.StringVar(&a.opts.fpdu, "fpdu", "largest", "iWARP: size of the FPDUs sent: largest (64 KiB), segment (one TCP segment), or bytes from 256 to 65535")
-	f.DurationVar(&a.opts.spin, "spin", 0, "iWARP and TCP: how long to ask for the next answer before sleeping, up to 1ms; takes a processor while calls are made")
-	f.DurationVar(&a.opts.timeout, "timeout", 10*time.Second, "how long to wait for the connection and for each answer that is not data")
-	f.DurationVar(&a.opts.reconnect, "reconnect", 2*time.Minute, "how long to wait for a server that went away before giving up; 0 ends the command with its connection")
-	root.AddCommand(a.pingCommand(), a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.benchCommand(), a.doctorCommand(), a.pvCommand(), a.clientsCommand(), a.expelCommand(), a.versionCommand(version))
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetUsageFunc(usage)
+	root.SuggestionsMinimumDistance = 2
+	root.AddGroup(
+		&cobra.Group{ID: fileCommands, Title: "Files"},
+		&cobra.Group{ID: measureCommands, Title: "Servers and connections"},
+		&cobra.Group{ID: gatewayCommands, Title: "Gateways"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	add(fileCommands, a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand())
+	add(measureCommands, a.pingCommand(), a.benchCommand(), a.doctorCommand())
+	add(gatewayCommands, a.clientsCommand(), a.expelCommand(), a.pvCommand())
+	root.AddCommand(a.transportTopic(), a.versionCommand(version))
 	return root
 }
 
-// versionCommand replaces cobra's --version, a flag with another meaning here.
+// versionCommand prints the same as --version.
 func (a *app) versionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of sluicectl",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		Run:   func(*cobra.Command, []string) { fmt.Fprintln(a.Out, "sluicectl", version) },
 	}
 }

@@ -163,7 +163,7 @@ func TestErrors(t *testing.T) {
 		{"cat TCP/file/x", "cannot read TCP/file/x: /file/x: not a directory (NFS3ERR_NOTDIR)."},
 		{"cat TCP/dir", "cannot read TCP/dir: it is a directory, not a regular file."},
 		{"cat TCP/loop", "cannot read TCP/loop: /loop: too many levels of symbolic links."},
-		{"get TCP/file /nonexistent/x", "cannot copy TCP/file: /nonexistent/.sluicectl.N.part: no such file or directory."},
+		{"get TCP/file /nonexistent/x", "cannot copy TCP/file: there is no directory /nonexistent."},
 		{"put /nonexistent TCP/x", "cannot copy to TCP/x: /nonexistent: no such file or directory."},
 		{"put DIR TCP/x", "cannot copy to TCP/x: DIR is a directory; only files can be copied."},
 		{"put DIR/file TCP/no/", "cannot copy to TCP/no/: there is no directory /no."},
@@ -189,8 +189,11 @@ func TestErrors(t *testing.T) {
 		{"bench --depth 0 TCP", "--depth is 0, must be 1 to 4096."},
 		{"bench --size 1X TCP", `invalid argument "1X" for "--size" flag: must be a number of bytes, like 4096, 64K or 1M.`},
 		{"ls /tmp", `"/tmp" is no URL that I understand: it must begin with nfs+rdma:// or nfs+tcp://.`},
-		{"frobnicate", `unknown command "frobnicate" for "sluicectl".`},
-		{"ls", "accepts 1 arg(s), received 0."},
+		{"frobnicate", `there is no command "frobnicate"; "sluicectl --help" lists them.`},
+		{"statt", `there is no command "statt"; did you mean stat?`},
+		{"ls", "ls was given 0 arguments, want: sluicectl ls URL."},
+		{"put x", "put was given 1 arguments, want: sluicectl put FILE URL."},
+		{"pv --inline 4096 -", "unknown flag: --inline."},
 	} {
 		code, out, errs := e.run("", strings.Fields(c.args)...)
 		errs = regexp.MustCompile(`\.[0-9a-f]{8}\.part`).ReplaceAllString(errs, ".N.part")

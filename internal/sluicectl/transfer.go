@@ -22,10 +22,10 @@ import (
 )
 
 func (a *app) catCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.onURL(&cobra.Command{
 		Use:   "cat URL",
 		Short: "Write a file to standard output",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.with(c.Context(), args[0], "read", func(ctx context.Context, s *session) error {
 				o, err := s.regular(ctx)
@@ -35,7 +35,7 @@ func (a *app) catCommand() *cobra.Command {
 				return s.download(ctx, o, a.Out, nil)
 			})
 		},
-	}
+	})
 }
 
 // regular finds the target, which must be a regular file.
@@ -67,11 +67,11 @@ func (s *session) download(ctx context.Context, o client.Object, w io.Writer, p 
 }
 
 func (a *app) getCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.onURL(&cobra.Command{
 		Use:   "get URL [FILE]",
 		Short: "Copy a file from the server",
 		Long:  "Copy a file from the server to FILE, or to its name in the directory FILE, or in the current one. FILE appears only when all of it has come.",
-		Args:  cobra.RangeArgs(1, 2),
+		Args:  between(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.with(c.Context(), args[0], "copy", func(ctx context.Context, s *session) error {
 				local := "."
@@ -81,7 +81,7 @@ func (a *app) getCommand() *cobra.Command {
 				return s.get(ctx, local)
 			})
 		},
-	}
+	})
 }
 
 func (s *session) get(ctx context.Context, local string) error {
@@ -106,7 +106,11 @@ func (s *session) get(ctx context.Context, local string) error {
 		err = errors.Join(s.download(ctx, o, f, p), f.Close())
 		return p.end(err)
 	}
-	part := filepath.Join(filepath.Dir(local), partName())
+	dir := filepath.Dir(local)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no directory %s", printable(dir))
+	}
+	part := filepath.Join(dir, partName())
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(o.Attr.Attr.Mode&0o777)|0o200)
 	if err != nil {
 		return err
@@ -136,13 +140,13 @@ func (p *progress) end(err error) error {
 func (a *app) putCommand() *cobra.Command {
 	var stability string
 	var o putOptions
-	c := &cobra.Command{
+	c := a.onURL(&cobra.Command{
 		Use:   "put FILE URL",
 		Short: "Copy a file to the server",
 		Long: "Copy FILE (- is standard input) to the server, replacing the target, or under its own name into a directory. " +
 			"The target changes only when the server has committed all of FILE to stable storage: put writes a temporary file beside it " +
 			"(.sluicectl.*.part) and renames that.",
-		Args: cobra.ExactArgs(2),
+		Args: exactly(2),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if o.stable, err = parseStability(stability); err != nil {
 				return err
@@ -151,11 +155,14 @@ func (a *app) putCommand() *cobra.Command {
 				return s.put(ctx, args[0], o)
 			})
 		},
-	}
+	})
 	c.Flags().StringVar(&stability, "stability", "unstable", "how each WRITE is written: unstable (one COMMIT at the end), data_sync or file_sync")
 	c.Flags().BoolVar(&o.inPlace, "inplace", false, "write into the target itself, which keeps its links and needs no write permission for its directory; an interrupted put leaves a part")
+	complete(c, "stability", stabilities...)
 	return c
 }
+
+var stabilities = []string{"unstable", "data_sync", "file_sync"}
 
 func parseStability(v string) (nfs3.Stability, error) {
 	switch v {

@@ -28,7 +28,7 @@ func TestParseTarget(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"":                               "it must begin with nfs+rdma:// or nfs+tcp://",
-		"nfs://h/":                       "it must begin with nfs+rdma:// or nfs+tcp://",
+		"nfs://h/a":                      "nfs:// leaves the transport open: nfs+tcp://h/a or nfs+rdma://h/a",
 		"nfs+tcp:///x":                   "it names no host",
 		"nfs+tcp:x":                      "it may have a host, a port, a path and a query, no more",
 		"nfs+tcp://me@h/x":               "it may have a host, a port, a path and a query, no more",

@@ -23,8 +23,8 @@ type target struct {
 }
 
 const (
-	defaultRDMAPort = "20049"
-	defaultTCPPort  = "2049"
+	schemeRDMA, defaultRDMAPort = "nfs+rdma", "20049"
+	schemeTCP, defaultTCPPort   = "nfs+tcp", "2049"
 )
 
 const urlHelp = `A URL is nfs+rdma://host[:port]/path or nfs+tcp://host[:port]/path; the ports are 20049 and 2049
@@ -46,9 +46,11 @@ func parseTarget(s string) (*target, error) {
 	t := &target{url: s, export: "/", path: path.Clean("/" + u.Path), hasSlash: strings.HasSuffix(u.Path, "/")}
 	port := defaultTCPPort
 	switch u.Scheme {
-	case "nfs+rdma":
+	case schemeRDMA:
 		t.rdma, port = true, defaultRDMAPort
-	case "nfs+tcp":
+	case schemeTCP:
+	case "nfs":
+		return nil, bad("nfs:// leaves the transport open: nfs+tcp:%s or nfs+rdma:%[1]s", strings.TrimPrefix(s, u.Scheme+":"))
 	default:
 		return nil, bad("it must begin with nfs+rdma:// or nfs+tcp://")
 	}

@@ -23,7 +23,7 @@ func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {
 	case "2":
 		list = []int{wire.Version2}
 	default:
-		return nil, 0, fmt.Errorf("--version is %q, must be auto, 1 or 2", o.version)
+		return nil, 0, fmt.Errorf("--rpc-version is %q, must be auto, 1 or 2", o.version)
 	}
 	switch o.ext {
 	case "all":
@@ -57,7 +57,7 @@ func (o *options) oldForms(cfg *rpcrdma.Config) error {
 		cfg.RFC5666 |= x
 	}
 	if o.version == "2" {
-		return fmt.Errorf("--rfc5666 is %s, which version 2 has not: want --version 1", o.rfc5666)
+		return fmt.Errorf("--rfc5666 is %s, which version 2 has not: want --rpc-version 1", o.rfc5666)
 	}
 	cfg.Versions = []int{wire.Version1}
 	return nil
@@ -73,7 +73,7 @@ func mismatch(err error) string {
 	if remote.High != remote.Low {
 		has = fmt.Sprintf("versions %d to %d", remote.Low, remote.High)
 	}
-	return "the server has " + has + " of RPC-over-RDMA; --version says which to speak"
+	return "the server has " + has + " of RPC-over-RDMA; --rpc-version says which to speak"
 }
 
 // sideResult are the transport properties of one side, as JSON.

@@ -26,12 +26,12 @@ func TestVersions(t *testing.T) {
 		{"TWO", 2, all, 16384},
 		{"BASE", 2, none, 4096},
 
-		{"--version 1 RDMA", 1, nil, 8192},
-		{"--version 1 BOTH", 1, nil, 8192},
-		{"--version 2 BOTH", 2, all, 16384},
-		{"--version 2 --ext all TWO", 2, all, 16384},
-		{"--version 2 --ext none TWO", 2, none, 4096},
-		{"--version 2 --ext transportproperties TWO", 2, []string{"TransportProperties"}, 16384},
+		{"--rpc-version 1 RDMA", 1, nil, 8192},
+		{"--rpc-version 1 BOTH", 1, nil, 8192},
+		{"--rpc-version 2 BOTH", 2, all, 16384},
+		{"--rpc-version 2 --ext all TWO", 2, all, 16384},
+		{"--rpc-version 2 --ext none TWO", 2, none, 4096},
+		{"--rpc-version 2 --ext transportproperties TWO", 2, []string{"TransportProperties"}, 16384},
 		{"--ext TransportProperties,MessageContinuation BOTH", 2, []string{"TransportProperties", "MessageContinuation"}, 16384},
 		{"--ext TransportProperties,SendBasedPlacement BOTH", 2, []string{"TransportProperties", "SendBasedPlacement"}, 16384},
 		{"--ext none BOTH", 2, none, 4096},
@@ -57,20 +57,20 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"ping --version 2 RDMA":             "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --version says which to speak.",
-		"ping --version 1 TWO":              "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
-		"ls --version 1 TWO":                "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --version says which to speak.",
-		"ping --version 3 TWO":              `--version is "3", must be auto, 1 or 2.`,
+		"ping --rpc-version 2 RDMA":         "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --rpc-version says which to speak.",
+		"ping --rpc-version 1 TWO":          "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --rpc-version says which to speak.",
+		"ls --rpc-version 1 TWO":            "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --rpc-version says which to speak.",
+		"ping --rpc-version 3 TWO":          `--rpc-version is "3", must be auto, 1 or 2.`,
 		"ping --ext Speed TWO":              `--ext: "Speed" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
 		"ping --ext none,all TWO":           `--ext: "none" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
 		"ping --ext SendBasedPlacement TWO": "--ext: SendBasedPlacement needs TransportProperties.",
-		"ping --version --ext= BOTH":        `--version is "--ext=", must be auto, 1 or 2.`,
+		"ping --rpc-version --ext= BOTH":    `--rpc-version is "--ext=", must be auto, 1 or 2.`,
 	} {
 		if code, out, errs := e.run("", strings.Fields(args)...); code != 1 || out != "" || errs != "sluicectl: "+want+"\n" {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", args, code, out, errs, "sluicectl: "+want+"\n")
 		}
 	}
-	if got := e.ok("version"); got != "sluicectl test\n" {
+	if got := e.ok("version"); got != "sluicectl test\n" || got != e.ok("--version") {
 		t.Errorf("%q", got)
 	}
 }

@@ -38,7 +38,7 @@ func TestLoopback(t *testing.T) {
 			}
 			ctl := func(args ...string) string {
 				t.Helper()
-				said, err := exec.Command(build(t).sluicectl, append(append(c.flags, "--version", "1"), args...)...).CombinedOutput()
+				said, err := exec.Command(build(t).sluicectl, append(append(c.flags, "--rpc-version", "1"), args...)...).CombinedOutput()
 				if err != nil {
 					t.Fatalf("sluicectl %q: %v\n%s", args, err, said)
 				}

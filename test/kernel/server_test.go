@@ -36,9 +36,9 @@ var connections = []struct {
 	iwarp iwarp.Config
 	rpc   rpcrdma.Config
 }{
-	{name: "crc", flags: []string{"--version", "auto"}, rpc: rpcrdma.Config{Versions: []int{1, 2}, Extensions: rpcrdma.TransportProperties}},
+	{name: "crc", flags: []string{"--rpc-version", "auto"}, rpc: rpcrdma.Config{Versions: []int{1, 2}, Extensions: rpcrdma.TransportProperties}},
 	{
-		name: "plain", flags: []string{"--version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
+		name: "plain", flags: []string{"--rpc-version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
 		iwarp: iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment},
 		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: credit.Static(3)},
 	},
