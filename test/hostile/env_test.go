@@ -69,11 +69,23 @@ type env struct {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		prereq.Missing(t, "NFS-Ganesha has to be root")
-	}
 	if _, err := exec.LookPath("ganesha.nfsd"); err != nil {
 		prereq.Missing(t, "NFS-Ganesha is not installed: %v", err)
+	}
+	h := newTree(t)
+	h.startGanesha()
+	h.directly()
+	h.learn()
+	h.relay = startRelay(h)
+	h.unchanged()
+	return h
+}
+
+// newTree makes the directories of an environment.
+func newTree(t *testing.T) *env {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		prereq.Missing(t, "a server of files has to be root")
 	}
 	h := &env{T: t, dir: t.TempDir(), leaks: map[string][]byte{}, outside: map[string]string{}}
 	if err := os.Chmod(h.dir, 0o755); err != nil {
@@ -94,17 +106,17 @@ func newEnv(t *testing.T) *env {
 	for name, target := range map[string]string{"up": "..", "top": "/", "in": "dir"} {
 		check(t, os.Symlink(target, filepath.Join(h.exported, name)))
 	}
-	h.startGanesha()
-	h.directly()
-	h.learn()
-	h.relay = startRelay(h)
+	return h
+}
+
+// unchanged checks at the end of the test that the tree outside of the export is as it is now.
+func (h *env) unchanged() {
 	before := h.snapshot()
-	t.Cleanup(func() {
+	h.Cleanup(func() {
 		if after := h.snapshot(); after != before {
-			t.Errorf("what lies outside was:\n%sand is:\n%s", before, after)
+			h.Errorf("what lies outside was:\n%sand is:\n%s", before, after)
 		}
 	})
-	return h
 }
 
 func check(t testing.TB, err error) {
@@ -169,6 +181,21 @@ func (h *env) directly() {
 	})
 }
 
+// paths are those outside of the export, relative to the tree.
+var paths = []string{"", secretName, secretDir, filepath.Join(secretDir, secretInside), "other", "other/file"}
+
+// secrets adds names, content and fileids from outside to leaks.
+func (h *env) secrets() {
+	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
+		h.leaks[s] = []byte(s)
+	}
+	for _, path := range paths {
+		var st syscall.Stat_t
+		check(h, syscall.Stat(filepath.Join(h.dir, path), &st))
+		h.leaks["the fileid of /"+path] = binary.BigEndian.AppendUint64(nil, st.Ino)
+	}
+}
+
 func (h *env) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
 	h.Helper()
 	conn, err := oncrpc.Dial(h.Context(), address, oncrpc.Config{Pool: pool})
@@ -179,15 +206,10 @@ func (h *env) dialTCP(address string, pool *bufpool.Pool) oncrpc.Requester {
 
 // learn fills leaks and outside.
 func (h *env) learn() {
-	for _, s := range []string{secretName, secretDir, secretInside, secretText} {
-		h.leaks[s] = []byte(s)
-	}
+	h.secrets()
 	root3, err := h.direct3.Mount(h.Context(), "/")
 	check(h, err)
-	for _, path := range []string{"", secretName, secretDir, filepath.Join(secretDir, secretInside), "other", "other/file"} {
-		var st syscall.Stat_t
-		check(h, syscall.Stat(filepath.Join(h.dir, path), &st))
-		h.leaks["the fileid of /"+path] = binary.BigEndian.AppendUint64(nil, st.Ino)
+	for _, path := range paths {
 		ops := []nfs4test.Raw{nfs4test.Op(schema.OpPutRootFH)}
 		for name := range strings.SplitSeq(path, "/") {
 			if name != "" {
@@ -271,11 +293,11 @@ func cred(t testing.TB, machine string, uid uint32) oncrpc.Auth {
 	return a
 }
 
-// gate is a proxy in front of the environment.
+// gate is a proxy in front of the environment, or a server of a volume.
 type gate struct {
 	h         *env
-	signer    *sign.Signer
-	tcp, rdma string // addresses
+	signer    *sign.Signer // of a proxy
+	tcp, rdma string       // addresses
 }
 
 // guard is the configuration of a gate.
@@ -289,21 +311,28 @@ type guard struct {
 var secret = func() []byte { b := make([]byte, sign.MinKey); rand.Read(b); return b }()
 
 // open starts a proxy.
-func (h *env) open(g guard) *gate {
+func (h *env) open(by guard) *gate {
 	h.Helper()
 	pool := h.pool()
-	s, err := sign.New([][]byte{secret}, []byte(g.uid), sign.Required)
+	s, err := sign.New([][]byte{secret}, []byte(by.uid), sign.Required)
 	check(h, err)
 	log := slog.New(slog.NewTextHandler(h.Output(), nil))
 	p, err := proxy.New(proxy.Config{
-		UID: []byte(g.uid), Network: "tcp", Server: "127.0.0.1", Port: h.relay.port(), MountPort: h.mountPort, Path: g.path,
+		UID: []byte(by.uid), Network: "tcp", Server: "127.0.0.1", Port: h.relay.port(), MountPort: h.mountPort, Path: by.path,
 		V3: true, Minor: [3]bool{true, true, true}, Signer: s, Pool: pool, Logger: log,
-		Access: []access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ReadOnly: g.readOnly, Squash: g.squash}},
+		Access: []access.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ReadOnly: by.readOnly, Squash: by.squash}},
 	})
 	check(h, err)
 	h.Cleanup(func() { _ = p.Close() })
 	h.relay.watch(s)
+	g := h.listen(p, pool)
+	g.signer = s
+	return g
+}
 
+// listen serves calls over TCP and RPC-over-RDMA until the test ends.
+func (h *env) listen(p oncrpc.Handler, pool *bufpool.Pool) *gate {
+	h.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(h, err)
 	ts, err := oncrpc.NewServer(oncrpc.Config{Pool: pool, Handler: p, Bindings: binding.For})
@@ -321,7 +350,7 @@ func (h *env) open(g guard) *gate {
 	rs, err := rpcrdma.NewServer(rpcrdma.Config{Pool: pool, Domain: domain, Handler: p, Bindings: binding.For}, rl)
 	check(h, err)
 	h.serve(rs.Serve, rs.Shutdown)
-	return &gate{h: h, signer: s, tcp: l.Addr().String(), rdma: rl.Addr().String()}
+	return &gate{h: h, tcp: l.Addr().String(), rdma: rl.Addr().String()}
 }
 
 // serve runs a server until the test ends.

@@ -57,37 +57,44 @@ func TestWaysOut(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			c := g.intrude(t, network, 0)
 			c.begin(2)
-			root, dir, deep := c.walk(), c.walk("dir"), c.walk("dir", "deep")
-			const up, fh, find = schema.OpLookupP, schema.OpGetFH, schema.OpLookup
-			for _, a := range []attempt{
-				{"up from the root", []raw{putRoot, lookupP, getFH}, errNoEnt, up},
-				{"up from the public root", []raw{putPublic, lookupP, getFH}, errNoEnt, up},
-				{"up from the root's handle", []raw{putFH(root), lookupP, getFH}, errNoEnt, up},
-				{"down, up and up", []raw{putRoot, lookup("dir"), lookupP, lookupP, getFH}, errNoEnt, up},
-				{"down, up and down stays inside", []raw{putRoot, lookup("dir"), lookupP, lookup("file"), getFH}, 0, fh},
-				{"up from a handle", []raw{putFH(dir), lookupP, getFH}, 0, fh},
-				{"up and up from a handle", []raw{putFH(dir), lookupP, lookupP, getFH}, errNoEnt, up},
-				{"up from a deep handle", []raw{putFH(deep), lookupP, lookupP, getFH}, 0, fh},
-				{"more often than can be guarded", []raw{putFH(deep), lookupP, lookupP, lookupP, getFH}, errTooManyOps, up},
-				{"the root saved and restored", []raw{putRoot, saveFH, lookup("dir"), restoreFH, lookupP}, errNoEnt, up},
-				{"a detour by the saved handle", []raw{putFH(root), saveFH, putFH(dir), lookup("deep"), restoreFH, lookupP}, errNoEnt, up},
-				{"a deep place saved, left, and come back to", []raw{putFH(deep), saveFH, lookupP, restoreFH, lookupP, getFH}, 0, fh},
-				{"down from where LOOKUPP led", []raw{putFH(dir), lookupP, lookupP, lookup(secretName), getFH}, errNoEnt, up},
-				{"a sibling of the root", []raw{putRoot, lookup(secretName), getFH}, errNoEnt, find},
-				{"a path as a name", []raw{putRoot, lookup("../" + secretName)}, errBadChar, find},
-				{"through a link upwards", []raw{putRoot, lookup("up"), lookup(secretName)}, errNotDirOrLink, find},
-				{"through a link to the top", []raw{putRoot, lookup("top"), lookup("etc")}, errNotDirOrLink, find},
-				{"the list of a link", []raw{putRoot, lookup("up"), list(schema.AttrFileID)}, errNotDirOrLink, schema.OpReaddir},
-				{"the security of the parent of the root", []raw{putRoot, op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
-				{"of the parent of a handle", []raw{putFH(root), op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
-				{"all lists", []raw{putRoot, list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
-				{"the list of a directory", []raw{putFH(dir), list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
-				{"what the root is mounted on", []raw{putRoot, op(schema.OpGetAttr, bitmap(schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
-				{"the same, by its handle", []raw{putFH(root), op(schema.OpGetAttr, bitmap(schema.AttrFileID, schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
-			} {
+			for _, a := range append(waysOut(c), attempt{
+				"more often than can be guarded", []raw{putFH(c.walk("dir", "deep")), lookupP, lookupP, lookupP, getFH}, errTooManyOps, schema.OpLookupP,
+			}) {
 				t.Run(a.name, func(t *testing.T) { c.try(t, a) })
 			}
 		})
+	}
+}
+
+// waysOut are attempts to go up.
+func waysOut(c *intruder) []attempt {
+	c.Helper()
+	root, dir, deep := c.walk(), c.walk("dir"), c.walk("dir", "deep")
+	const up, fh, find = schema.OpLookupP, schema.OpGetFH, schema.OpLookup
+	return []attempt{
+		{"up from the root", []raw{putRoot, lookupP, getFH}, errNoEnt, up},
+		{"up from the public root", []raw{putPublic, lookupP, getFH}, errNoEnt, up},
+		{"up from the root's handle", []raw{putFH(root), lookupP, getFH}, errNoEnt, up},
+		{"down, up and up", []raw{putRoot, lookup("dir"), lookupP, lookupP, getFH}, errNoEnt, up},
+		{"down, up and down stays inside", []raw{putRoot, lookup("dir"), lookupP, lookup("file"), getFH}, 0, fh},
+		{"up from a handle", []raw{putFH(dir), lookupP, getFH}, 0, fh},
+		{"up and up from a handle", []raw{putFH(dir), lookupP, lookupP, getFH}, errNoEnt, up},
+		{"up from a deep handle", []raw{putFH(deep), lookupP, lookupP, getFH}, 0, fh},
+		{"the root saved and restored", []raw{putRoot, saveFH, lookup("dir"), restoreFH, lookupP}, errNoEnt, up},
+		{"a detour by the saved handle", []raw{putFH(root), saveFH, putFH(dir), lookup("deep"), restoreFH, lookupP}, errNoEnt, up},
+		{"a deep place saved, left, and come back to", []raw{putFH(deep), saveFH, lookupP, restoreFH, lookupP, getFH}, 0, fh},
+		{"down from where LOOKUPP led", []raw{putFH(dir), lookupP, lookupP, lookup(secretName), getFH}, errNoEnt, up},
+		{"a sibling of the root", []raw{putRoot, lookup(secretName), getFH}, errNoEnt, find},
+		{"a path as a name", []raw{putRoot, lookup("../" + secretName)}, errBadChar, find},
+		{"through a link upwards", []raw{putRoot, lookup("up"), lookup(secretName)}, errNotDirOrLink, find},
+		{"through a link to the top", []raw{putRoot, lookup("top"), lookup("etc")}, errNotDirOrLink, find},
+		{"the list of a link", []raw{putRoot, lookup("up"), list(schema.AttrFileID)}, errNotDirOrLink, schema.OpReaddir},
+		{"the security of the parent of the root", []raw{putRoot, op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
+		{"of the parent of a handle", []raw{putFH(root), op(schema.OpSecInfoNoName, 1)}, errNoEnt, schema.OpSecInfoNoName},
+		{"all lists", []raw{putRoot, list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
+		{"the list of a directory", []raw{putFH(dir), list(schema.AttrFileID, schema.AttrFileHandle, schema.AttrMountedOnFileID)}, 0, schema.OpReaddir},
+		{"what the root is mounted on", []raw{putRoot, op(schema.OpGetAttr, bitmap(schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
+		{"the same, by its handle", []raw{putFH(root), op(schema.OpGetAttr, bitmap(schema.AttrFileID, schema.AttrMountedOnFileID))}, 0, schema.OpGetAttr},
 	}
 }
 

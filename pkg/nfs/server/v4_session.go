@@ -37,7 +37,7 @@ func (c *compound) exchangeID() nfs4.Status {
 	if !c.need(256) {
 		return c.tooBig()
 	}
-	x, st := c.s.v4.state.ExchangeID(a.Owner, a.Verifier, c.principal(), a.Flags&nfs4.ExchangeUpdateConfirmed != 0, c.now)
+	x, st := c.s.v4.state.ExchangeID(a.Owner, a.Verifier, c.principal(), c.call.Conn.Remote.Addr().Unmap(), a.Flags&nfs4.ExchangeUpdateConfirmed != 0, c.now)
 	if st != nfs4.OK {
 		return st
 	}

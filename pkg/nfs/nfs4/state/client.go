@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"net/netip"
 	"time"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
@@ -18,6 +19,7 @@ type Client struct {
 	owner     []byte
 	verifier  nfs4.Verifier
 	principal Principal
+	host      *host // that it came from
 	confirmed bool
 	reclaimed bool // RECLAIM_COMPLETE was done
 	recorded  bool // on stable storage
@@ -68,8 +70,9 @@ type Exchanged struct {
 }
 
 // ExchangeID is EXCHANGE_ID with its cases (RFC 8881 section 18.35.4), after the checks of its
-// flags. update is EXCHGID4_FLAG_UPD_CONFIRMED_REC_A.
-func (s *State) ExchangeID(owner []byte, v nfs4.Verifier, p Principal, update bool, now time.Time) (Exchanged, nfs4.Status) {
+// flags. addr is the client's address; all but the zero one have a share of the limits. update is
+// EXCHGID4_FLAG_UPD_CONFIRMED_REC_A.
+func (s *State) ExchangeID(owner []byte, v nfs4.Verifier, p Principal, addr netip.Addr, update bool, now time.Time) (Exchanged, nfs4.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.confirmed[string(owner)]
@@ -99,39 +102,24 @@ func (s *State) ExchangeID(owner []byte, v nfs4.Verifier, p Principal, update bo
 	if c := s.pending[string(owner)]; c != nil { // case 4
 		s.endClient(c)
 	}
-	if len(s.clients) >= s.cfg.MaxClients && !s.evict(now) {
+	if !s.makeRoom(s.hostOf(addr), clients, 1, true, now) {
+		s.dropHost(s.hostOf(addr))
 		return Exchanged{}, nfs4.ErrDelay
 	}
+	h := s.hostOf(addr) // anew: its other clients may have ended
 	c := &Client{
-		id: s.clientID(s.nextID()), owner: bytes.Clone(owner), verifier: v, principal: p, expires: now.Add(s.cfg.Lease),
+		id: s.clientID(s.nextID()), owner: bytes.Clone(owner), verifier: v, principal: p, host: h, expires: now.Add(s.cfg.Lease),
 		sessions: map[nfs4.SessionID]*Session{}, owners: map[string]*openOwner{}, lockers: map[string]*lockOwner{},
 		delegations: map[*file]*Delegation{}, revoked: map[uint64]*Delegation{}, offloads: map[uint64]*Offload{},
 	}
 	s.clients[c.id] = c
+	s.take(h, clients, 1)
 	s.pending[string(owner)] = c
 	return c.exchanged(), nfs4.OK
 }
 
 func (c *Client) exchanged() Exchanged {
 	return Exchanged{ClientID: c.id, Sequence: c.sequence + 1, Confirmed: c.confirmed}
-}
-
-// evict ends the client that has been expired for longest, or the oldest unconfirmed one.
-func (s *State) evict(now time.Time) bool {
-	var victim *Client
-	for _, c := range s.clients {
-		if c.busy() || c.confirmed && !c.expired(now) {
-			continue
-		}
-		if victim == nil || c.expires.Before(victim.expires) {
-			victim = c
-		}
-	}
-	if victim == nil {
-		return false
-	}
-	s.expire(victim)
-	return true
 }
 
 // endClient ends a client and all that it has.
@@ -163,6 +151,8 @@ func (s *State) endClient(c *Client) {
 		s.release(o.Job)
 	}
 	delete(s.clients, c.id)
+	s.take(c.host, clients, -1)
+	s.dropHost(c.host)
 	if s.confirmed[string(c.owner)] == c {
 		delete(s.confirmed, string(c.owner))
 	}

@@ -99,10 +99,8 @@ func (s *State) Lock(r *LockRequest, now time.Time) (out Locked, conflict *Confl
 		return out, conflict, nfs4.ErrDenied
 	}
 	// A range splits at most one other into two.
-	if s.ranges+2 > s.cfg.MaxLocks || l == nil && s.locks >= s.cfg.MaxLocks {
-		if !s.evictOpens(now) {
-			return out, nil, nfs4.ErrDelay
-		}
+	if !s.makeRoom(r.Client.host, ranges, 2, false, now) || l == nil && !s.makeRoom(r.Client.host, locks, 1, false, now) {
+		return out, nil, nfs4.ErrDelay
 	}
 	if l == nil {
 		l = s.newLock(o, owner)
@@ -150,7 +148,7 @@ func (s *State) newLock(o *Open, owner string) *Lock {
 	w.locks[o.file] = l
 	o.locks = append(o.locks, l)
 	o.file.locks = append(o.file.locks, l)
-	s.locks++
+	s.take(o.client.host, locks, 1)
 	return l
 }
 
@@ -158,7 +156,7 @@ func (s *State) endLock(l *Lock) {
 	l.ended = true
 	s.setRanges(l, nil)
 	s.dropStateID(&l.stateid)
-	s.locks--
+	s.take(l.client.host, locks, -1)
 	same := func(x *Lock) bool { return x == l }
 	l.open.locks = slices.DeleteFunc(l.open.locks, same)
 	l.file.locks = slices.DeleteFunc(l.file.locks, same)
@@ -171,9 +169,9 @@ func (s *State) endLock(l *Lock) {
 	l.resource = nil
 }
 
-func (s *State) setRanges(l *Lock, ranges []Range) {
-	s.ranges += len(ranges) - len(l.ranges)
-	l.ranges = ranges
+func (s *State) setRanges(l *Lock, to []Range) {
+	s.take(l.client.host, ranges, len(to)-len(l.ranges))
+	l.ranges = to
 	if len(l.file.waiters) > 0 {
 		s.wakeWaiters(l.file)
 	}
@@ -213,33 +211,33 @@ func (l *Lock) overlap(r Range) *Range {
 }
 
 // apply returns ranges with r set, or cleared, and neighbours of one kind joined.
-func apply(ranges []Range, r Range, set bool) (out []Range) {
+func apply(ranges []Range, r Range, set bool) []Range {
+	out := make([]Range, 0, len(ranges)+2)
+	add := func(k Range) {
+		if n := len(out); n > 0 && out[n-1].Write == k.Write && out[n-1].Last+1 == k.First {
+			out[n-1].Last = k.Last
+			return
+		}
+		out = append(out, k)
+	}
 	for _, k := range ranges {
-		if k.First < r.First {
-			out = append(out, Range{k.First, min(k.Last, r.First-1), k.Write})
+		if set && k.Last >= r.First { // r comes before the end of k
+			if k.First < r.First {
+				add(Range{k.First, r.First - 1, k.Write})
+			}
+			add(r)
+			set = false
+		} else if k.First < r.First {
+			add(Range{k.First, min(k.Last, r.First-1), k.Write})
 		}
 		if k.Last > r.Last {
-			out = append(out, Range{max(k.First, r.Last+1), k.Last, k.Write})
+			add(Range{max(k.First, r.Last+1), k.Last, k.Write})
 		}
 	}
 	if set {
-		out = append(out, r)
+		add(r)
 	}
-	slices.SortFunc(out, func(a, b Range) int {
-		if a.First < b.First {
-			return -1
-		}
-		return 1
-	})
-	joined := out[:0]
-	for _, k := range out {
-		if n := len(joined); n > 0 && joined[n-1].Write == k.Write && joined[n-1].Last+1 == k.First {
-			joined[n-1].Last = k.Last
-			continue
-		}
-		joined = append(joined, k)
-	}
-	return joined
+	return out
 }
 
 // UndoLock undoes a Lock, since the real lock was refused.

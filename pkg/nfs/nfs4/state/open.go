@@ -77,7 +77,7 @@ func (s *State) Open(r *OpenRequest, now time.Time) (o Opened, st nfs4.Status) {
 			return o, st
 		}
 	}
-	if s.opens >= s.cfg.MaxOpens && !s.evictOpens(now) {
+	if !s.makeRoom(c.host, opens, 1, false, now) {
 		return o, nfs4.ErrDelay
 	}
 	f := s.fileOf(&r.File)
@@ -96,7 +96,7 @@ func (s *State) Open(r *OpenRequest, now time.Time) (o Opened, st nfs4.Status) {
 		s.stateids[op.number] = &op.stateid
 		w.opens[f] = op
 		f.opens = append(f.opens, op)
-		s.opens++
+		s.take(c.host, opens, 1)
 		o.New = true
 	}
 	o.open, o.access, o.deny, o.modes = op, op.access, op.deny, op.modes
@@ -117,20 +117,6 @@ func OpenUse(access, deny uint32) Use {
 		return UseChange
 	}
 	return UseRead
-}
-
-// evictOpens ends the client with opens that has been expired for longest.
-func (s *State) evictOpens(now time.Time) bool {
-	var victim *Client
-	for _, c := range s.clients {
-		if c.hasState() && c.expired(now) && !c.busy() && (victim == nil || c.expires.Before(victim.expires)) {
-			victim = c
-		}
-	}
-	if victim != nil {
-		s.expire(victim)
-	}
-	return victim != nil
 }
 
 // shareConflict compares a request with the opens of other owners.
@@ -233,7 +219,7 @@ func (s *State) endOpen(o *Open) {
 		s.endLock(o.locks[0])
 	}
 	s.dropStateID(&o.stateid)
-	s.opens--
+	s.take(o.client.host, opens, -1)
 	f := o.file
 	f.opens = slices.DeleteFunc(f.opens, func(x *Open) bool { return x == o })
 	delete(o.owner.opens, f)

@@ -107,12 +107,12 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 	fore.MaxResponseSizeCached = min(fore.MaxResponseSizeCached, uint32(s.cfg.MaxCached), fore.MaxResponseSize)
 	fore.MaxOperations = min(fore.MaxOperations, uint32(s.cfg.MaxOps))
 	fore.MaxRequests = min(fore.MaxRequests, uint32(s.cfg.MaxSlots))
-	slots := s.reserveSlots(int(fore.MaxRequests))
-	if slots == 0 {
+	granted := s.reserveSlots(c.host, int(fore.MaxRequests))
+	if granted == 0 {
 		return none, nfs4.ErrDelay
 	}
-	fore.MaxRequests = uint32(slots)
-	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, slots), fore: fore}
+	fore.MaxRequests = uint32(granted)
+	n := &Session{id: s.sessionID(c.id), client: c, slots: make([]slot, granted), fore: fore}
 	n.back.init(&back, minor, a.CBProgram, a.SecParms)
 	s.sessions[n.id] = n
 	c.sessions[n.id] = n
@@ -148,7 +148,7 @@ func (s *State) DestroySession(id nfs4.SessionID, own *Session) nfs4.Status {
 
 func (s *State) endSession(n *Session) {
 	n.ended = true
-	s.slots -= len(n.slots)
+	s.take(n.client.host, slots, -len(n.slots))
 	delete(s.sessions, n.id)
 	delete(n.client.sessions, n.id)
 	n.back.conns = nil

@@ -19,19 +19,19 @@ type slotTable struct {
 	shrinkTo int
 }
 
-// reserveSlots reserves at most n slots, and no more than half of those that are left.
-func (s *State) reserveSlots(n int) int {
-	left := s.cfg.MaxAllSlots - s.slots
+// reserveSlots reserves at most n slots, and no more than half of those that are left for h.
+func (s *State) reserveSlots(h *host, n int) int {
+	left, _ := s.left(h, slots)
 	if s.scarce() {
 		n = min(n, minSlots)
 	}
 	n = max(min(n, (left+1)/2), 0)
-	s.slots += n
+	s.take(h, slots, n)
 	return n
 }
 
 // scarce reports that three quarters of all slots are in use by sessions.
-func (s *State) scarce() bool { return s.slots > s.cfg.MaxAllSlots-s.cfg.MaxAllSlots/4 }
+func (s *State) scarce() bool { return s.used.slots > s.cfg.MaxAllSlots-s.cfg.MaxAllSlots/4 }
 
 // target is sr_target_highest_slotid.
 func (n *Session) target() uint32 {
@@ -73,7 +73,7 @@ func (s *State) grow(n *Session) {
 	if more <= 0 || s.scarce() {
 		return
 	}
-	n.slots = append(n.slots, make([]slot, s.reserveSlots(more))...)
+	n.slots = append(n.slots, make([]slot, s.reserveSlots(n.client.host, more))...)
 }
 
 // shrink removes the slots that the client has given up: it uses none of them, or its request would
@@ -85,7 +85,7 @@ func (s *State) shrink(n *Session) {
 			return
 		}
 	}
-	s.slots -= len(n.slots) - t.shrinkTo
+	s.take(n.client.host, slots, t.shrinkTo-len(n.slots))
 	n.slots = append([]slot(nil), n.slots[:t.shrinkTo]...)
 	t.quiet, t.shrinkTo = 0, 0
 }

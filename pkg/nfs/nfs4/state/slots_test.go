@@ -1,6 +1,7 @@
 package state
 
 import (
+	"net/netip"
 	"testing"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
@@ -38,7 +39,7 @@ func (c *slotted) use(highest int) {
 
 func (e *env) slotted(name string, slots uint32) *slotted {
 	e.t.Helper()
-	x, st := e.s.ExchangeID([]byte(name), nfs4.Verifier{}, Principal{}, false, e.now)
+	x, st := e.s.ExchangeID([]byte(name), nfs4.Verifier{}, Principal{}, netip.Addr{}, false, e.now)
 	e.must("EXCHANGE_ID", st, nfs4.OK)
 	ch := nfs4.ChannelAttrs{MaxRequestSize: 1 << 20, MaxResponseSize: 1 << 20, MaxResponseSizeCached: 4096, MaxOperations: 8, MaxRequests: slots}
 	r, st := e.s.CreateSession(&nfs4.CreateSessionArgs{ClientID: x.ClientID, Sequence: x.Sequence, Fore: ch, Back: ch}, 2, Principal{}, nil, e.now)

@@ -16,6 +16,7 @@ package state
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,10 +98,8 @@ type State struct {
 	stateids  map[uint64]*stateid // by the number in StateID.Other
 	files     map[FileID]*file
 	lastID    uint64 // of clients, sessions and stateids
-	opens     int
-	slots     int // of all sessions
-	locks     int // lock stateids
-	ranges    int // locked ranges
+	hosts     map[netip.Addr]*host
+	used      amounts
 	expiries  uint64
 	released  []any
 	obsolete  [][]byte // owners
@@ -129,6 +128,7 @@ func New(cfg Config, owners [][]byte, now time.Time) *State {
 	s := &State{
 		cfg: cfg, clients: map[uint64]*Client{}, confirmed: map[string]*Client{}, pending: map[string]*Client{},
 		sessions: map[nfs4.SessionID]*Session{}, stateids: map[uint64]*stateid{}, files: map[FileID]*file{},
+		hosts: map[netip.Addr]*host{},
 	}
 	s.grace.init(owners, now.Add(cfg.Grace))
 	return s
@@ -181,8 +181,8 @@ type Stats struct {
 func (s *State) Stats(now time.Time) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.opens, Locks: s.locks, Ranges: s.ranges,
-		Slots: s.slots, Delegations: s.delegations, Revoked: s.revoked, Expiries: s.expiries, Grace: s.inGrace(now)}
+	st := Stats{Clients: len(s.confirmed), Sessions: len(s.sessions), Opens: s.used.opens, Locks: s.used.locks, Ranges: s.used.ranges,
+		Slots: s.used.slots, Delegations: s.delegations, Revoked: s.revoked, Expiries: s.expiries, Grace: s.inGrace(now)}
 	for _, c := range s.confirmed {
 		if c.expired(now) {
 			st.Courtesy++

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func (e *env) join(name, verifier string) *peer {
 	e.t.Helper()
 	var v nfs4.Verifier
 	copy(v[:], verifier)
-	x, st := e.s.ExchangeID([]byte(name), v, Principal{}, false, e.now)
+	x, st := e.s.ExchangeID([]byte(name), v, Principal{}, netip.Addr{}, false, e.now)
 	e.must("EXCHANGE_ID", st, nfs4.OK)
 	ch := nfs4.ChannelAttrs{MaxRequestSize: 1 << 20, MaxResponseSize: 1 << 20, MaxOperations: 8, MaxRequests: 2}
 	r, st := e.s.CreateSession(&nfs4.CreateSessionArgs{
@@ -684,7 +685,7 @@ func TestLimits(t *testing.T) {
 	e := newEnv(t, Config{MaxClients: 2, MaxSessions: 2, MaxOpens: 2, MaxLocks: 4})
 	a := e.complete(e.join("a", "verifier"))
 	e.complete(e.join("b", "verifier"))
-	_, st := e.s.ExchangeID([]byte("c"), nfs4.Verifier{}, Principal{}, false, e.now)
+	_, st := e.s.ExchangeID([]byte("c"), nfs4.Verifier{}, Principal{}, netip.Addr{}, false, e.now)
 	e.must("a third client", st, nfs4.ErrDelay)
 	open := func(c *Client, n byte) (Opened, nfs4.Status) {
 		return e.s.Open(&OpenRequest{Client: c, Owner: []byte("o"), File: testFile(n), Access: Read}, e.now)
