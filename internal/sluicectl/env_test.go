@@ -39,6 +39,7 @@ type env struct {
 	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
 	old             string // host:port of a server with all forms of RFC 5666
+	others          []*server.Server
 }
 
 func newEnv(t *testing.T) *env {
@@ -100,10 +101,22 @@ func newEnv(t *testing.T) *env {
 			_ = f()
 		}
 		running.Wait()
-		_ = s.Close()
+		for _, x := range append(e.others, s) {
+			_ = x.Close()
+		}
 		_ = d.Close()
 	})
 	return e
+}
+
+// export serves the directory by another rule, on TCP.
+func (e *env) export(rule server.Rule) string {
+	e.t.Helper()
+	rule.Networks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s, err := server.New(server.Config{Root: e.dir, Key: bytes.Repeat([]byte("k"), 32), Access: []server.Rule{rule}})
+	must(e.t, err)
+	e.others = append(e.others, s)
+	return "nfs+tcp://" + e.listen(s)
 }
 
 // silentHandler holds the calls of a procedure until it ends.

@@ -3,8 +3,10 @@ package sluicectl
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,21 +18,43 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
+// listOptions are the flags of ls.
+type listOptions struct {
+	long, all, json bool
+	many            bool // directories have headings
+}
+
 func (a *app) lsCommand() *cobra.Command {
-	var long, all bool
+	var o listOptions
 	c := a.onURL(&cobra.Command{
-		Use:   "ls URL",
-		Short: "List a directory",
-		Args:  exactly(1),
+		Use:   "ls URL...",
+		Short: "List directories",
+		Args:  between(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), args[0], "list", func(ctx context.Context, s *session) error {
-				return s.list(ctx, long, all)
+			o.many = len(args) > 1
+			if !o.json {
+				return a.each(c.Context(), args, "list", func(ctx context.Context, s *session) error { return s.list(ctx, o) })
+			}
+			found := []listEntry{}
+			err := a.each(c.Context(), args, "list", func(ctx context.Context, s *session) error {
+				entries, err := s.listJSON(ctx, o)
+				found = append(found, entries...)
+				return err
 			})
+			return errors.Join(err, a.printJSON(found))
 		},
 	})
-	c.Flags().BoolVarP(&long, "long", "l", false, "with type, mode, links, owner, size and time")
-	c.Flags().BoolVarP(&all, "all", "a", false, "also names that begin with a dot")
+	c.Flags().BoolVarP(&o.long, "long", "l", false, "with type, mode, links, owner, size and time")
+	c.Flags().BoolVarP(&o.all, "all", "a", false, "also names that begin with a dot")
+	c.Flags().BoolVar(&o.json, "json", false, "print a JSON array with all attributes")
 	return c
+}
+
+// printJSON prints a document.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // with runs f on a mounted target, and connects again when the connection ends. verb names the
@@ -55,30 +79,91 @@ func (a *app) mounted(ctx context.Context, rawURL, verb string, reconnect bool, 
 	return nil
 }
 
-func (s *session) list(ctx context.Context, long, all bool) error {
-	o, err := s.walk(ctx, s.target.path, !long || s.target.hasSlash)
+// find returns the entries of the target, or the target as its only entry.
+func (s *session) find(ctx context.Context, o listOptions) (dir nfs3.Handle, entries []client.DirEntry, err error) {
+	t, err := s.walk(ctx, s.target.path, !o.long && !o.json || s.target.hasSlash)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.Attr.Attr.Type != nfs3.Dir {
+		return nil, []client.DirEntry{{Name: s.target.base(), Attr: t.Attr, Handle: t.Handle}}, nil
+	}
+	entries, err = s.entries(ctx, t.Handle, o.all)
+	return t.Handle, entries, err
+}
+
+func (s *session) list(ctx context.Context, o listOptions) error {
+	dir, entries, err := s.find(ctx, o)
 	if err != nil {
 		return err
 	}
-	var entries []client.DirEntry
-	dir := o.Attr.Attr.Type == nfs3.Dir
-	if !dir {
-		entries = []client.DirEntry{{Name: s.target.base(), Attr: o.Attr, Handle: o.Handle}}
-	} else if entries, err = s.entries(ctx, o.Handle, all); err != nil {
-		return err
+	if o.many && dir != nil {
+		fmt.Fprintf(s.app.Out, "%s:\n", s.target)
 	}
-	if !long {
+	if !o.long {
 		for _, e := range entries {
 			fmt.Fprintln(s.app.Out, printable(e.Name))
 		}
 		return nil
 	}
+	if err := s.completeAll(ctx, dir, entries); err != nil {
+		return err
+	}
+	return s.printLong(ctx, entries)
+}
+
+func (s *session) completeAll(ctx context.Context, dir nfs3.Handle, entries []client.DirEntry) error {
 	for i := range entries {
-		if err := s.complete(ctx, o.Handle, dir, &entries[i]); err != nil {
+		if err := s.complete(ctx, dir, dir != nil, &entries[i]); err != nil {
 			return err
 		}
 	}
-	return s.printLong(ctx, entries)
+	return nil
+}
+
+// listEntry is an entry of ls as JSON.
+type listEntry struct {
+	URL    string    `json:"url"`
+	Name   string    `json:"name"`
+	Type   string    `json:"type"`
+	Mode   string    `json:"mode"` // octal
+	Links  uint32    `json:"links"`
+	UID    uint32    `json:"uid"`
+	GID    uint32    `json:"gid"`
+	Size   uint64    `json:"size"`
+	Used   uint64    `json:"used"`
+	FileID uint64    `json:"file_id"`
+	Mtime  time.Time `json:"modified"`
+	Ctime  time.Time `json:"changed"`
+	Target string    `json:"target,omitempty"` // of a symbolic link
+}
+
+func (s *session) listJSON(ctx context.Context, o listOptions) (list []listEntry, err error) {
+	dir, entries, err := s.find(ctx, o)
+	if err == nil {
+		err = s.completeAll(ctx, dir, entries)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		at := &e.Attr.Attr
+		where := s.target.path
+		if dir != nil {
+			where = path.Join(where, e.Name)
+		}
+		x := listEntry{
+			URL: s.target.move(where).url, Name: e.Name, Type: typeName(at.Type), Mode: fmt.Sprintf("%04o", at.Mode), Links: at.Nlink,
+			UID: at.UID, GID: at.GID, Size: at.Size, Used: at.Used, FileID: at.FileID, Mtime: at.Mtime.Time(), Ctime: at.Ctime.Time(),
+		}
+		if at.Type == nfs3.Lnk {
+			if x.Target, err = s.Readlink(ctx, e.Handle); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, x)
+	}
+	return list, nil
 }
 
 // entries reads a directory, sorted by name.

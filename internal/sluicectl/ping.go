@@ -2,7 +2,6 @@ package sluicectl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -87,9 +86,7 @@ func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 	r.RoundTripUS = float64(time.Since(connected).Nanoseconds()) / 1e3
 	r.ConnectUS = float64(connected.Sub(began).Nanoseconds()) / 1e3
 	if asJSON {
-		e := json.NewEncoder(a.Out)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return a.printJSON(r)
 	}
 	r.print(a)
 	return nil
@@ -120,7 +117,11 @@ func (r *pingResult) print(a *app) {
 		fmt.Fprintf(a.Out, "  %-20s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(a.Out, "%s answers NFS version 3\n", r.URL)
-	line("round trip", "%.0f µs (and %.0f µs to connect)", r.RoundTripUS, r.ConnectUS)
+	connect := ""
+	if r.ConnectUS > 0 {
+		connect = fmt.Sprintf(" (and %.0f µs to connect)", r.ConnectUS)
+	}
+	line("round trip", "%.0f µs%s", r.RoundTripUS, connect)
 	if r.Transport == "tcp" {
 		line("transport", "TCP")
 		return

@@ -4,52 +4,70 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// progress shows a transfer's progress on stderr: a bar on a terminal, occasional lines elsewhere.
+// showAfter is how long a command works silently on a terminal.
+const showAfter = time.Second
+
+// progress shows the progress of a command on stderr: a bar on a terminal, occasional lines
+// elsewhere. Its methods may be called concurrently.
 type progress struct {
 	app      *app
 	name     string
-	total    int64 // -1: unknown
-	width    int   // of the terminal, 0: none
-	moved    int64
-	began    time.Time
-	reported time.Time
+	unit     string // of the counted things, for example "files"; "": one transfer
+	width    int    // of the terminal, 0: none
 	interval time.Duration
+	began    time.Time
+
+	mu       sync.Mutex
+	reported time.Time
+	moved    int64 // bytes
+	total    int64 // bytes; -1: unknown
+	done     int64 // things
+	all      int64 // things known so far
 }
 
-func (a *app) newProgress(name string, total int64) *progress {
-	p := &progress{app: a, name: printable(name), total: total, began: time.Now(), interval: 5 * time.Second}
+// newProgress shows the transfer of a file of total bytes.
+func (a *app) newProgress(name string, total int64) *progress { return a.newCounter(name, "", total) }
+
+// newCounter shows how many things are done, and of how many bytes unless total is -1.
+func (a *app) newCounter(name, unit string, total int64) *progress {
+	p := &progress{app: a, name: printable(name), unit: unit, total: total, began: time.Now(), interval: 5 * time.Second}
+	p.reported = p.began
 	if f, ok := a.Err.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
 			p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
+			p.reported = p.began.Add(showAfter - p.interval)
 		}
 	}
-	p.reported = p.began
 	return p
 }
 
 // add adds n bytes; n may be negative.
-func (p *progress) add(n int64) {
-	p.moved += n
+func (p *progress) add(n int64) { p.update(func() { p.moved += n }) }
+
+// count adds n things that are done.
+func (p *progress) count(n int64) { p.update(func() { p.done += n }) }
+
+// expect adds a thing to do, with its bytes.
+func (p *progress) expect(bytes int64) { p.update(func() { p.all++; p.total += bytes }) }
+
+func (p *progress) update(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
 	if now := time.Now(); now.Sub(p.reported) >= p.interval {
 		p.reported = now
-		p.report(now)
+		p.reportLocked(now)
 	}
 }
 
-func (p *progress) report(now time.Time) {
-	rate := float64(p.moved) / max(now.Sub(p.began).Seconds(), 1e-9)
-	s := fmt.Sprintf("%s  %s/s", byteSize(p.moved), byteSize(int64(rate)))
-	if p.total > 0 {
-		s = fmt.Sprintf("%3d%%  %s of %s  %s/s", p.moved*100/p.total, byteSize(p.moved), byteSize(p.total), byteSize(int64(rate)))
-		if left := float64(p.total-p.moved) / max(rate, 1); p.moved > 0 && p.moved < p.total {
-			s += fmt.Sprintf("  %s left", time.Duration(left*float64(time.Second)).Round(time.Second))
-		}
-	}
+func (p *progress) reportLocked(now time.Time) {
+	s := p.figuresLocked(now)
 	p.app.mu.Lock()
 	defer p.app.mu.Unlock()
 	if p.width == 0 {
@@ -59,6 +77,25 @@ func (p *progress) report(now time.Time) {
 	p.app.clearLocked()
 	fmt.Fprint(p.app.Err, p.bar(s))
 	p.app.bar = true
+}
+
+func (p *progress) figuresLocked(now time.Time) string {
+	if p.unit != "" && p.total < 0 {
+		return fmt.Sprintf("%d %s", p.done, p.unit)
+	}
+	rate := float64(p.moved) / max(now.Sub(p.began).Seconds(), 1e-9)
+	s := byteSize(p.moved)
+	if p.total > 0 {
+		s = fmt.Sprintf("%3d%%  %s of %s", p.moved*100/p.total, s, byteSize(p.total))
+	}
+	if p.unit != "" {
+		s += fmt.Sprintf("  %d of %d %s", p.done, p.all, p.unit)
+	}
+	s += fmt.Sprintf("  %s/s", byteSize(int64(rate)))
+	if left := float64(p.total-p.moved) / max(rate, 1); p.moved > 0 && p.moved < p.total {
+		s += fmt.Sprintf("  %s left", time.Duration(left*float64(time.Second)).Round(time.Second))
+	}
+	return s
 }
 
 // bar fits name, bar and figures into one line.
@@ -76,18 +113,21 @@ func (p *progress) bar(figures string) string {
 	return fmt.Sprintf("%s [%s%s]  %s", name, strings.Repeat("=", full), strings.Repeat(" ", cells-full), figures)
 }
 
-// done ends the display with a summary.
-func (p *progress) done() {
+// end ends the display, with a summary if the transfer succeeded, and returns err.
+func (p *progress) end(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	p.app.clearLocked()
+	if err != nil || p.unit != "" && p.total < 0 {
+		return err
+	}
 	d := time.Since(p.began)
-	p.app.mu.Lock()
-	defer p.app.mu.Unlock()
-	p.app.clearLocked()
-	fmt.Fprintf(p.app.Err, "%s: %s in %s, %s/s\n", p.name, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
-}
-
-// abort ends the display without one.
-func (p *progress) abort() {
-	p.app.mu.Lock()
-	defer p.app.mu.Unlock()
-	p.app.clearLocked()
+	things := ""
+	if p.unit != "" {
+		things = fmt.Sprintf("%d %s, ", p.done, p.unit)
+	}
+	fmt.Fprintf(p.app.Err, "%s: %s%s in %s, %s/s\n", p.name, things, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
+	return nil
 }

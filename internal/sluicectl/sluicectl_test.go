@@ -191,7 +191,7 @@ func TestErrors(t *testing.T) {
 		{"ls /tmp", `"/tmp" is no URL that I understand: it must begin with nfs+rdma:// or nfs+tcp://.`},
 		{"frobnicate", `there is no command "frobnicate"; "sluicectl --help" lists them.`},
 		{"statt", `there is no command "statt"; did you mean stat?`},
-		{"ls", "ls was given 0 arguments, want: sluicectl ls URL."},
+		{"ls", "ls was given 0 arguments, want: sluicectl ls URL..."},
 		{"put x", "put was given 1 arguments, want: sluicectl put FILE URL."},
 		{"pv --inline 4096 -", "unknown flag: --inline."},
 	} {

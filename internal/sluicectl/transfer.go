@@ -127,16 +127,6 @@ func (s *session) get(ctx context.Context, local string) error {
 	return p.end(cmp.Or(err, context.Cause(ctx)))
 }
 
-// end ends the display, and returns err.
-func (p *progress) end(err error) error {
-	if err != nil {
-		p.abort()
-	} else {
-		p.done()
-	}
-	return err
-}
-
 func (a *app) putCommand() *cobra.Command {
 	var stability string
 	var o putOptions
@@ -324,7 +314,7 @@ func (s *session) putBeside(ctx context.Context, to destination, src source, sta
 		err = s.finishPart(ctx, to, o.Handle)
 	}
 	if err == nil {
-		err = s.renamePart(ctx, to, part, o.Handle)
+		err = s.replace(ctx, place{to.dir, part}, place{to.dir, to.name}, o.Handle)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -354,27 +344,6 @@ func (s *session) finishPart(ctx context.Context, to destination, part nfs3.Hand
 		}
 	}
 	return s.SetAttr(ctx, part, nfs3.SetAttrs{SetMode: true, Mode: to.mode}, nil)
-}
-
-// renamePart puts the temporary file in the place of the target. If a repeated RENAME finds no
-// file, the first one may have succeeded.
-func (s *session) renamePart(ctx context.Context, to destination, part string, file nfs3.Handle) error {
-	err := s.Rename(ctx, to.dir, part, to.dir, to.name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	made, e := s.GetAttr(ctx, file)
-	if e != nil {
-		return err
-	}
-	o, e := s.Lookup(ctx, to.dir, to.name)
-	if e == nil {
-		o, e = s.withAttr(ctx, o)
-	}
-	if e != nil || o.Attr.Attr.FileID != made.FileID {
-		return err
-	}
-	return nil
 }
 
 func (s *session) upload(ctx context.Context, o client.Object, src source, stable nfs3.Stability, p *progress) error {

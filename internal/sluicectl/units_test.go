@@ -2,6 +2,7 @@ package sluicectl
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,14 @@ func TestParseTarget(t *testing.T) {
 		"nfs+rdma://[::1]:5/a%20b%3fc":                {rdma: true, address: "[::1]:5", export: "/", path: "/a b?c"},
 		"nfs+tcp://h/x?mountport=635&export=/srv/dat": {address: "h:2049", mount: "h:635", export: "/srv/dat", path: "/x"},
 		"nfs+tcp://h/../../etc":                       {address: "h:2049", export: "/", path: "/etc"},
+		"nfs+tcp://h/[a":                              {address: "h:2049", export: "/", path: "/[a"},
+		"nfs+tcp://h/a%2A/x*[b-c]%2a%5C/./y": {address: "h:2049", export: "/", path: `/a*/x*[b-c]*\/y`, globs: []element{
+			{"a*", ""}, {`x*[b-c]*\`, `x*[b-c]\*\\`}, {"y", ""},
+		}},
 	} {
 		want.url = in
 		got, err := parseTarget(in)
-		if err != nil || *got != want {
+		if err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%s: %+v, %v, must be %+v", in, got, err, want)
 		}
 	}
@@ -115,11 +120,24 @@ func TestProgressBar(t *testing.T) {
 // Elsewhere a line comes now and then.
 func TestProgressLines(t *testing.T) {
 	var w bytes.Buffer
-	p := &progress{app: &app{Streams: Streams{Err: &w}}, name: "f", total: 4096, began: time.Now().Add(-10 * time.Second), interval: 5 * time.Second}
+	a := &app{Streams: Streams{Err: &w}}
+	p := a.newProgress("f", 4096)
+	p.began = time.Now().Add(-10 * time.Second)
 	p.reported = p.began
 	p.add(1024)
 	p.add(1024)
 	if got := w.String(); !strings.HasPrefix(got, "f:  25%  1 KiB of 4 KiB  10") || strings.Count(got, "\n") != 1 {
+		t.Errorf("%q", got)
+	}
+	w.Reset()
+	p = a.newCounter("tree", "files", 0)
+	p.expect(100)
+	p.expect(300)
+	p.add(300)
+	p.began = time.Now().Add(-10 * time.Second)
+	p.reported = p.began
+	p.count(1)
+	if got := w.String(); !strings.HasPrefix(got, "tree:  75%  300 B of 400 B  1 of 2 files  ") {
 		t.Errorf("%q", got)
 	}
 }

@@ -20,6 +20,7 @@ type target struct {
 	export   string // path for MOUNT
 	path     string // inside the export, slash-separated; "/" is its root
 	hasSlash bool   // the path ends with a slash: it names a directory
+	globs    []element
 }
 
 const (
@@ -29,7 +30,8 @@ const (
 
 const urlHelp = `A URL is nfs+rdma://host[:port]/path or nfs+tcp://host[:port]/path; the ports are 20049 and 2049
 unless it names another. The path lies inside the export, which is "/" unless "?export=/dir" names another.
-The export's root is asked for by MOUNT on the same connection, or by TCP on the port that "?mountport=N" names.`
+The export's root is asked for by MOUNT on the same connection, or by TCP on the port that "?mountport=N" names.
+Commands that take several URLs match * and [a-z] in their paths; %2A and %5B are these characters themselves.`
 
 func parseTarget(s string) (*target, error) {
 	bad := func(format string, args ...any) error {
@@ -66,6 +68,7 @@ func parseTarget(s string) (*target, error) {
 			return nil, bad("port %v", err)
 		}
 	}
+	t.globs = parseGlobs(u.EscapedPath())
 	t.address = net.JoinHostPort(u.Hostname(), port)
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
