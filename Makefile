@@ -54,7 +54,7 @@ test-kernel: build ## the Linux NFS/RDMA client and server, and NFS-Ganesha; FUL
 	@hack/deps kernel
 	@hack/vm/prepare
 	@$(if $(FULL),hack/vm/prepare -k 6.12)
-	go test -tags kernel -timeout $(if $(FULL),180m,60m) -count=1 -v $(if $(FULL),./test/kernel -args -full,-skip '^(TestMountOptions|TestClientHost|TestCrash|TestProxyLinuxRDMA)$$' ./test/kernel)
+	go test -tags kernel -timeout $(if $(FULL),180m,60m) -count=1 -v $(if $(FULL),./test/kernel -args -full,-skip '^(TestMountOptions|TestClientHost|TestCrash)$$' ./test/kernel)
 	go test -tags kernel -timeout 15m -count=1 -v ./test/hostile ./test/exhaustion
 
 test-operator: ## API and operator against a real kube-apiserver, with gateways as pods

@@ -51,6 +51,16 @@ func loggedAt(line []byte) time.Time {
 // none answers no request of a script.
 func none(*testing.T, []string) (known bool, err error) { return false, nil }
 
+// serving calls begin when a script says that the server in the guest may be connected to.
+func serving(begin func()) func(*testing.T, []string) (known bool, err error) {
+	return func(_ *testing.T, words []string) (known bool, err error) {
+		if known = slices.Equal(words, []string{"serving"}); known {
+			begin()
+		}
+		return known, nil
+	}
+}
+
 // TestProxyGanesha mounts a gateway in front of NFS-Ganesha. testdata/proxy.sh has the checks.
 func TestProxyGanesha(t *testing.T) { onKernels(t, []string{linux61}, testProxyGanesha) }
 
@@ -76,7 +86,7 @@ func testProxyKernel(t *testing.T, kernel string) {
 	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
-	h.boot(t, kernel, 20*time.Minute, "kernel.sh", none, "-e", "VERSIONS="+versions("4.1"),
+	h.boot(t, kernel, 20*time.Minute, "kernel.sh", serving(func() {}), "-e", "VERSIONS="+versions("4.1"),
 		"-f", fmt.Sprintf("%d:2049", ports[0]), "-f", fmt.Sprintf("%d:20048", ports[1]))
 	h.guest.follow(t)
 	if *only != "" {
@@ -89,19 +99,22 @@ func testProxyKernel(t *testing.T, kernel string) {
 
 // TestProxyLinuxRDMA has RDMA on both sides of the gateway: its backend is the kernel's NFS/RDMA
 // server. Version 3 is left out, since that server's MOUNT is on TCP alone. The checks of names and
-// users, which TestProxyKernel has, run with -full.
+// users, which TestProxyKernel has, run with -full. Connections reach the server only once it
+// serves: siw's listener fails for good when one ends before it is accepted.
 func TestProxyLinuxRDMA(t *testing.T) { onKernels(t, []string{linux61}, testProxyLinuxRDMA) }
 
 func testProxyLinuxRDMA(t *testing.T, kernel string) {
 	port := freeport.Choose(t, 1)[0]
-	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, port)}
+	backend := startRelay(t, "", 0)
+	data := &export{name: "data", crc: true, backend: fmt.Sprintf(`rdma: {server: 127.0.0.1, port: %d, path: /data, versions: ["4.1", "4.2"]}`, backend.port())}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
 	options := []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.2", "-e", "SHORT=1", "-e", "FIO=short.fio", "-e", "TREE="}
 	if *full {
 		options = []string{"-f", fmt.Sprintf("%d:20049", port), "-e", "VERSIONS=4.1 4.2"}
 	}
-	h.boot(t, kernel, 20*time.Minute, "kernel.sh", none, options...)
+	begin := func() { backend.move(fmt.Sprintf("127.0.0.1:%d", port)) }
+	h.boot(t, kernel, 20*time.Minute, "kernel.sh", serving(begin), options...)
 	h.guest.follow(t)
 	if *only != "" {
 		return

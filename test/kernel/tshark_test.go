@@ -182,6 +182,11 @@ func dissect(t *testing.T, file, version string, expected map[string]bool) {
 		}
 	}
 	found("CRC", good)
+	if t.Failed() { // a capture that lacks segments explains much
+		for _, line := range tshark(t, file, "-Y", "tcp.analysis.flags || _ws.malformed") {
+			t.Log(line)
+		}
+	}
 }
 
 // complaints counts the kinds in tshark's table of expert information, leaving out TCP's, which is
@@ -207,7 +212,9 @@ func complaints(table []string) map[string]int {
 
 func tshark(t *testing.T, file string, args ...string) []string {
 	t.Helper()
-	cmd := exec.Command(needTool(t, "tshark"), append([]string{"-n", "-r", file}, args...)...)
+	// The loopback interface reorders the segments of a sender that moves to another processor.
+	options := []string{"-n", "-o", "tcp.reassemble_out_of_order:TRUE", "-r", file}
+	cmd := exec.Command(needTool(t, "tshark"), append(options, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // no preferences
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

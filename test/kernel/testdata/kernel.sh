@@ -32,6 +32,8 @@ ask() {
   esac
 }
 
+ask serving                                 # the server may be connected to
+
 # data: every third file, which still covers every length and offset, and other lengths in one file.
 data() {
   attach DATA
