@@ -9,6 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -29,6 +30,10 @@ type caller struct {
 	pool    *bufpool.Pool
 	cred    oncrpc.Auth
 	version uint32
+}
+
+func callerOf(cfg Config, version uint32) caller {
+	return caller{rq: cfg.Requester, pool: cfg.Pool, cred: cfg.Cred, version: version}
 }
 
 // newRequest makes a sealed NFS request with its reply plan. size bounds the arguments without
@@ -64,9 +69,9 @@ func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
 type patience struct{ delay time.Duration }
 
 // again waits before a repetition, 100 ms at first and at most 5 s. It reports false for another
-// error than NFS3ERR_JUKEBOX, and when ctx ends.
+// error than NFS3ERR_JUKEBOX, NFS4ERR_DELAY and NFS4ERR_GRACE, and when ctx ends.
 func (p *patience) again(ctx context.Context, err error) bool {
-	if !errors.Is(err, nfs3.ErrJukebox) {
+	if !errors.Is(err, nfs3.ErrJukebox) && !errors.Is(err, nfs4.ErrDelay) && !errors.Is(err, nfs4.ErrGrace) {
 		return false
 	}
 	p.delay = min(max(2*p.delay, 100*time.Millisecond), 5*time.Second)

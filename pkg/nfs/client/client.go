@@ -4,11 +4,11 @@
 // COMMIT and checks of verifiers. It caches nothing. An [Op] is a call that is encoded once and
 // sent many times, without allocation; transfers and load generators use it.
 //
-// A status other than OK is an error that names the operation; errors.Is finds the nfs3.Status in
-// it, and fs.ErrNotExist and the like. After NFS3ERR_JUKEBOX a call is repeated until its context
-// ends. When a context ends, the call is abandoned; the server may have executed it.
+// When a context ends, the call is abandoned; the server may have executed it.
 //
-// A [Reconnector] as the Requester survives a restart of the server, transfers included.
+// A [Reconnector] as the Requester survives a restart of the server, transfers included. With
+// version 4.2 the client then recovers its session and its open files. With a session that
+// survived, no call is executed twice.
 package client
 
 import (
@@ -33,6 +33,8 @@ type Config struct {
 	Pool *bufpool.Pool
 	// Cred is the credential of all calls; see ProcessCred. The zero value is AUTH_NONE.
 	Cred oncrpc.Auth
+	// Version is the version to speak; see Best.
+	Version Version
 	// Window bounds the outstanding READs or WRITEs of a transfer; 0 means DefaultWindow.
 	Window int
 }
@@ -44,13 +46,17 @@ type Client struct {
 	window int
 }
 
-// New makes a client of version 3.
+// New makes a client. It makes no call.
 func New(cfg Config) *Client {
 	c := &Client{pool: cfg.Pool, window: cfg.Window}
 	if c.window <= 0 {
 		c.window = DefaultWindow
 	}
-	c.Protocol = newV3(cfg)
+	if cfg.Version == V42 {
+		c.Protocol = newV4(cfg)
+	} else {
+		c.Protocol = newV3(cfg)
+	}
 	return c
 }
 

@@ -35,7 +35,7 @@ func (c *Client) Read(ctx context.Context, file nfs3.Handle, offset uint64, b *b
 		defer o.Free()
 		o.SetRange(offset, len(b.B))
 		o.Start()
-		res, err := o.await(ctx)
+		res, err := o.Await(ctx)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (c *Client) Write(ctx context.Context, file nfs3.Handle, offset uint64, b *
 		defer o.Free()
 		o.SetRange(offset, len(b.B))
 		o.Start()
-		r, err := o.await(ctx)
+		r, err := o.Await(ctx)
 		if err == nil {
 			res = *r
 		}

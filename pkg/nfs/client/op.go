@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -23,6 +24,12 @@ type Op struct {
 	ended  func(*oncrpc.Request) // calls done; made once to spare Submit the allocation
 	wake   chan struct{}
 	res    Result
+
+	// Of version 4: the open file of a READ or WRITE, the position of its stateid, and the results
+	// that decode reads.
+	file    *v4File
+	stateAt int
+	results results
 
 	// Positions in the stream, for SetRange and SetName.
 	offsetAt int
@@ -104,6 +111,9 @@ func (o *Op) Submit(done func(*Op)) {
 	for i := range r.Plan.Results {
 		r.Plan.Results[i].State = oncrpc.Absent
 	}
+	if o.file != nil {
+		o.file.stamp(r.Call.Stream[0][o.stateAt:])
+	}
 	r.Done, o.done = o.ended, done
 	oncrpc.Submit(o.rq, r)
 }
@@ -139,23 +149,37 @@ func (o *Op) Result() (*Result, error) {
 			}
 		}
 	}
+	if err != nil && !errors.As(err, new(*compoundError)) {
+		err = fmt.Errorf("%s: %w", o.name, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.name, err)
+		return nil, err
 	}
 	return &o.res, nil
 }
 
-// await waits as Wait and returns the result. It repeats the call while the server asks for it.
-func (o *Op) await(ctx context.Context) (*Result, error) {
-	for p := (patience{}); ; {
+// Await waits as Wait and returns the result. It repeats the call while the server asks for it, and
+// when the server has lost the open file.
+func (o *Op) Await(ctx context.Context) (*Result, error) {
+	for p, revivals := (patience{}), 0; ; {
 		o.Wait(ctx)
 		res, err := o.Result()
-		if err == nil || !p.again(ctx, err) {
-			return res, err
+		switch {
+		case err == nil || p.again(ctx, err):
+		case o.file == nil || revivals == maxRevivals || !o.file.revive(ctx, stamped(o.r.Call.Stream[0][o.stateAt:]), err):
+			return nil, err
+		default:
+			revivals++
+		}
+		if err == nil {
+			return res, nil
 		}
 		o.Start()
 	}
 }
+
+// maxRevivals bounds the attempts to open a file anew for one call.
+const maxRevivals = 8
 
 // setRead sets the result of a READ.
 func (o *Op) setRead(count int, eof bool, data [][]byte) error {

@@ -6,12 +6,40 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 )
+
+// Version is a version of NFS.
+type Version int
+
+// Versions.
+const (
+	V3  Version = iota // RFC 1813
+	V42                // RFC 7862
+)
+
+// String returns the number, like "4.2".
+func (v Version) String() string {
+	if v == V42 {
+		return "4.2"
+	}
+	return "3"
+}
+
+// Best returns the best version of the server at the end of cfg.Requester.
+func Best(ctx context.Context, cfg Config) (Version, error) {
+	has, err := probeVersion(ctx, callerOf(cfg, nfs4.Version))
+	if has {
+		return V42, nil
+	}
+	return V3, err
+}
 
 // Protocol has the operations of a version of NFS, in the types of version 3.
 //
-// A status other than OK is an error that names the operation. After NFS3ERR_JUKEBOX a call is
-// repeated until its context ends.
+// A status other than OK is an error that names the operation: a nfs3.Status or nfs4.Status, which
+// errors.Is compares with fs.ErrNotExist and the like. After NFS3ERR_JUKEBOX, NFS4ERR_DELAY and
+// NFS4ERR_GRACE a call is repeated until its context ends.
 type Protocol interface {
 	// Null calls the procedure that does nothing.
 	Null(ctx context.Context) error
@@ -67,6 +95,9 @@ type Protocol interface {
 	// Commit makes count bytes at offset stable; 0 means up to the end. Data written under another
 	// verifier than the returned one must be written again.
 	Commit(ctx context.Context, file nfs3.Handle, offset uint64, count uint32) (nfs3.Verifier, error)
+
+	// Close ends the client's state on the server, of version 4 alone. Its calls must have ended.
+	Close(ctx context.Context) error
 
 	// NewNull makes a NULL.
 	NewNull() (*Op, error)

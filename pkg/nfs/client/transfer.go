@@ -128,7 +128,7 @@ func (c *Client) download(ctx context.Context, p *pipeline, offset, size uint64,
 // takeRead passes on the data of a READ. After a short one it requests the rest.
 func takeRead(ctx context.Context, x piece, sink func([][]byte) error, total *int64) (eof bool, err error) {
 	for {
-		res, err := x.op.await(ctx)
+		res, err := x.op.Await(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -247,7 +247,7 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 // takeWrite handles the result of a WRITE. After a short one it sends the rest.
 func (u *upload) takeWrite(ctx context.Context, x piece) error {
 	for {
-		res, err := x.op.await(ctx)
+		res, err := x.op.Await(ctx)
 		if err != nil {
 			return err
 		}

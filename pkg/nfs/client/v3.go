@@ -16,10 +16,7 @@ type v3 struct {
 }
 
 func newV3(cfg Config) *v3 {
-	c := &v3{
-		caller: caller{rq: cfg.Requester, pool: cfg.Pool, cred: cfg.Cred, version: nfs3.Version},
-		mount:  cfg.Mount,
-	}
+	c := &v3{caller: callerOf(cfg, nfs3.Version), mount: cfg.Mount}
 	if c.mount == nil {
 		c.mount = c.rq
 	}
@@ -65,3 +62,6 @@ func (c *v3) Null(ctx context.Context) error {
 	r.Free()
 	return nil
 }
+
+// Close does nothing: version 3 has no state.
+func (c *v3) Close(context.Context) error { return nil }
