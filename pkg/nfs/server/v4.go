@@ -9,6 +9,7 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4/state"
+	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 // v4Server is the part of a Server for versions 4.1 and 4.2.
@@ -80,13 +81,23 @@ func newV4Server(s *Server) *v4Server {
 	v.state = state.New(state.Config{
 		Boot: uint32(now.UnixMilli() >> 4), Lease: cfg.Lease, Grace: cfg.Grace,
 		MaxClients: cfg.Clients, MaxOpens: cfg.Opens, MaxLocks: cfg.Locks,
-		MaxDelegations: cfg.Delegations,
+		MaxDelegations: cfg.Delegations, Gone: gone,
 	}, owners, now)
 	v.callbacks.init(v)
 	v.maxResponse = v.state.Config().MaxResponse
 	go v.run()
 	go v.watchLeases()
 	return v
+}
+
+// gone reports whether a connection has ended.
+func gone(conn any) bool {
+	select {
+	case <-conn.(*oncrpc.Conn).Done:
+		return true
+	default:
+		return false
+	}
 }
 
 // descriptorShare is the default limit of opens, and of locks: each has a descriptor, and so have

@@ -30,7 +30,7 @@ type backClient struct {
 	// lost: the connection ends before the answer. refuse: the status of the RPC.
 	lost   bool
 	refuse oncrpc.AcceptStat
-	answer func(op nfs4.CBOp, e *xdr.Encoder) nfs4.Status
+	answer func(op nfs4.CBOp, args []byte, e *xdr.Encoder) nfs4.Status
 }
 
 // backOp is an operation of CB_COMPOUND, after CB_SEQUENCE.
@@ -121,7 +121,7 @@ func (b *backClient) compound(d *xdr.Decoder, e *xdr.Encoder) {
 	result.Reset(make([]byte, 0, 1024), nil)
 	opStatus := nfs4.OK
 	if b.answer != nil {
-		opStatus = b.answer(op, &result)
+		opStatus = b.answer(op, args, &result)
 	}
 	res := nfs4.CompoundRes{Status: opStatus, Count: 2}
 	res.Encode(e)
@@ -257,7 +257,7 @@ func TestRecallAgain(t *testing.T) {
 	eventually(t, "the loss", func() bool { return a.flags() == nfs4.SeqCBPathDown|nfs4.SeqCBPathDownSession })
 	again, second := a.connect(702)
 	asked := 0
-	second.answer = func(nfs4.CBOp, *xdr.Encoder) nfs4.Status {
+	second.answer = func(nfs4.CBOp, []byte, *xdr.Encoder) nfs4.Status {
 		if asked++; asked == 1 {
 			return nfs4.ErrDelay
 		}

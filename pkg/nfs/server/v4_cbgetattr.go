@@ -28,13 +28,16 @@ type holderQuery struct {
 	size     uint64
 }
 
-// statFor fills in c.stat for attributes of the current object. If another client has a delegation
-// for writing, it asks that client first, and recalls the delegation if there is no answer.
-func (c *compound) statFor(mask nfs4.Bitmap) nfs4.Status {
+// statFor fills in c.stat for attributes of the current object.
+func (c *compound) statFor(mask nfs4.Bitmap) nfs4.Status { return c.statOf(c.cur, mask, &c.stat) }
+
+// statOf fills in out for attributes of n. If another client has a delegation for writing, it asks
+// that client first, and recalls the delegation if there is no answer.
+func (c *compound) statOf(n *vfs.Node, mask nfs4.Bitmap, out *vfs.Stat) nfs4.Status {
 	var q *holderQuery
-	if c.s.v4.state.Delegated() && mask.And(heldAttrs) != (nfs4.Bitmap{}) && c.cur.Kind() == unix.S_IFREG {
+	if c.s.v4.state.Delegated() && mask.And(heldAttrs) != (nfs4.Bitmap{}) && n.Kind() == unix.S_IFREG {
 		var st nfs4.Status
-		if q, st = c.askHolder(); st != nfs4.OK {
+		if q, st = c.askHolder(n); st != nfs4.OK {
 			return st
 		}
 	}
@@ -42,38 +45,38 @@ func (c *compound) statFor(mask nfs4.Bitmap) nfs4.Status {
 		// Times follow the data of the holder (RFC 8881 section 10.4.3).
 		now := vfs.Attrs{SetMtime: true, Mtime: unix.Timespec{Nsec: unix.UTIME_NOW}}
 		c.wcc = vfs.Wcc{}
-		if err := c.s.fs.SetAttr(c.cur, &now, &vfs.Cred{}, nil, &c.wcc); err != nil {
+		if err := c.s.fs.SetAttr(n, &now, &vfs.Cred{}, nil, &c.wcc); err != nil {
 			return status4(err)
 		}
 	}
-	if err := c.cur.Stat(&c.stat); err != nil {
+	if err := n.Stat(out); err != nil {
 		return status4(err)
 	}
 	if q != nil && q.modified {
-		c.stat.Size = int64(q.size)
+		out.Size = int64(q.size)
 	}
 	return nfs4.OK
 }
 
-// askHolder returns the answer of the holder of a delegation for writing, nil without one.
-func (c *compound) askHolder() (*holderQuery, nfs4.Status) {
+// askHolder returns the answer of the holder of a delegation of n for writing, nil without one.
+func (c *compound) askHolder(n *vfs.Node) (*holderQuery, nfs4.Status) {
 	v := c.s.v4
-	f := c.file()
+	f := state.FileID(n.Key())
 	d := v.state.HeldForWriting(&f, c.client)
 	if d == nil {
 		return nil, nfs4.OK
 	}
 	q := c.query
 	switch {
-	case q == nil || q.index != c.index:
+	case q == nil || q.index != c.index || q.d != d:
 		if !c.patience.begin() {
-			return nil, c.conflict(c.cur, state.UseRead)
+			return nil, c.conflict(n, state.UseRead)
 		}
 		c.query = &holderQuery{index: c.index, d: d}
 		c.waitFor, c.ask = f, c.query
 		return nil, wait
 	case !q.hasAnswer():
-		return nil, c.conflict(c.cur, state.UseRead)
+		return nil, c.conflict(n, state.UseRead)
 	}
 	return q, nfs4.OK
 }

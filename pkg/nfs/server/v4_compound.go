@@ -347,7 +347,7 @@ func (c *compound) sequence() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
-	q := state.Request{Ops: c.head.Count, Size: c.call.Len(), Reply: c.e.Pos() + sequenceLen, Hash: c.hash()}
+	q := state.Request{Ops: c.head.Count, Size: c.call.Len(), Reply: c.e.Pos() + sequenceLen, Hash: c.hash(), Conn: c.call.Conn}
 	r, st := c.s.v4.state.Sequence(&a, &q, c.retry[:0], c.now)
 	if st != nfs4.OK {
 		return st

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -303,7 +304,7 @@ func TestHeldAttributes(t *testing.T) {
 	}
 	answer := func(change, size uint64, st nfs4.Status) {
 		back.set(func(k *backClient) {
-			k.answer = func(op nfs4.CBOp, e *xdr.Encoder) nfs4.Status {
+			k.answer = func(op nfs4.CBOp, _ []byte, e *xdr.Encoder) nfs4.Status {
 				if op == nfs4.OpCBGetAttr && st == nfs4.OK {
 					e.Fixed(nfs4test.Attrs([]uint32{nfs4.AttrChange, nfs4.AttrSize}, change, size))
 				} else if op == nfs4.OpCBGetAttr {
@@ -336,6 +337,61 @@ func TestHeldAttributes(t *testing.T) {
 	a.ok(file, delegReturn(o.Delegation.StateID))
 	if _, s := read(b); s != 8 {
 		t.Errorf("size %d without the delegation", s)
+	}
+}
+
+// TestHeldListing: a client lists files that another one is writing by delegations.
+func TestHeldListing(t *testing.T) {
+	r := newEnv4(t, unshared)
+	a, back := r.sessionBack("a", 701)
+	b := r.session("b")
+	sizes := map[string]uint64{}
+	held := map[string]string{} // names by handle
+	for i := range 5 {
+		name := fmt.Sprint("held", i)
+		r.put(name, "contents")
+		o := a.delegated(nfs4.DelegWrite, accRW, noCreate, name)
+		held[string(o.handle)] = name
+		sizes[name] = uint64(1000 + i)
+		r.put(fmt.Sprint("other", i), "contents")
+		sizes[fmt.Sprint("other", i)] = 8
+	}
+	back.set(func(k *backClient) {
+		k.answer = func(op nfs4.CBOp, args []byte, e *xdr.Encoder) nfs4.Status {
+			var get nfs4.CBGetAttrArgs
+			var d xdr.Decoder
+			d.ResetBytes(args)
+			if get.Decode(&d); op != nfs4.OpCBGetAttr || d.Err() != nil {
+				t.Errorf("callback %d", op)
+			}
+			e.Fixed(nfs4test.Attrs([]uint32{nfs4.AttrChange, nfs4.AttrSize}, uint64(1)<<62, sizes[held[string(get.Object)]]))
+			return nfs4.OK
+		}
+	})
+	check := func(s *session4, own bool) {
+		t.Helper()
+		for name, attrs := range s.entries4(4096, nfs4.AttrChange, nfs4.AttrSize) {
+			var d xdr.Decoder
+			d.ResetBytes(attrs.Values)
+			d.Uint64()
+			want := sizes[name]
+			if own { // the holder knows better, and is not asked
+				want = 8
+			}
+			if got := d.Uint64(); got != want {
+				t.Errorf("%s has %d bytes, want %d", name, got, want)
+			}
+		}
+	}
+	check(b, false)
+	if n := len(back.ops); n != len(held) {
+		t.Errorf("%d questions for %d files", n, len(held))
+	}
+	check(a, true)
+	// Attributes that the holder does not change take no question.
+	b.entries4(4096, nfs4.AttrMode, nfs4.AttrFileID)
+	if n := len(back.ops); n != len(held) {
+		t.Errorf("%d questions for %d files", n, len(held))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -134,6 +135,10 @@ func (l *listing4) add(d *vfs.Dirents) (full bool, st nfs4.Status) {
 		return false, nfs4.OK
 	}
 	attrs, skip, st := l.attributes(d)
+	if st == wait && l.entries > 0 { // the next READDIR begins with this entry, and waits
+		l.c.waitFor, l.c.ask = state.FileID{}, nil
+		return true, nfs4.OK
+	}
 	if skip || st != nfs4.OK {
 		return false, st
 	}
@@ -171,6 +176,9 @@ func (l *listing4) attributes(d *vfs.Dirents) (attrs nfs4.Attrs, skip bool, st n
 		defer src.node.Release()
 	}
 	mask := l.mask
+	if st := nfs4.Status(0); errors.As(err, &st) && (st == wait || st == nfs4.ErrDelay) {
+		return attrs, false, st
+	}
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE):
 		return attrs, true, nfs4.OK
@@ -191,23 +199,37 @@ func (l *listing4) locate(name []byte, src *attrSource) error {
 		return err
 	}
 	if l.mask.And(objectAttrs) != (nfs4.Bitmap{}) {
-		n, err := c.s.fs.Lookup(c.cur, &c.name, &c.cred)
-		if err != nil {
-			return err
-		}
-		src.node, src.handle = n, n.Handle().Bytes()
-		if err := n.Stat(&l.stat); err != nil {
-			return err
-		}
-		src.change = n.Change(&l.stat)
-		return nil
+		return l.open(src)
 	}
 	err := c.s.fs.Identify(c.cur, &c.name, &l.handle, &l.stat)
 	if errors.Is(err, unix.EXDEV) { // a mount point
 		err = unix.EACCES
 	}
-	if err == nil {
-		src.handle, src.change = l.handle.Bytes(), c.s.fs.ChangeOf(&l.handle, &l.stat)
+	if err != nil {
+		return err
 	}
-	return err
+	if f := state.FileID(l.handle.Key()); l.mask.And(heldAttrs) != (nfs4.Bitmap{}) && c.s.v4.state.DelegatedFile(&f) {
+		return l.open(src)
+	}
+	src.handle, src.change = l.handle.Bytes(), c.s.fs.ChangeOf(&l.handle, &l.stat)
+	return nil
+}
+
+// open opens the object of c.name. Another client may have to be asked for its attributes.
+func (l *listing4) open(src *attrSource) error {
+	c := l.c
+	n, err := c.s.fs.Lookup(c.cur, &c.name, &c.cred)
+	if err != nil {
+		return err
+	}
+	src.node, src.handle = n, n.Handle().Bytes()
+	f := state.FileID(n.Key())
+	if d := c.s.v4.state.HeldForWriting(&f, c.client); d != nil && l.entries > 0 && (c.query == nil || c.query.d != d) {
+		return wait
+	}
+	if st := c.statOf(n, l.mask, &l.stat); st != nfs4.OK {
+		return st
+	}
+	src.change = n.Change(&l.stat)
+	return nil
 }

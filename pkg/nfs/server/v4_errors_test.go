@@ -270,8 +270,7 @@ var otherwise = map[nfs4.Op]map[string]string{
 		"OLD_STATEID": "the stateid of a delegation does not change",
 	},
 	nfs4.OpDestroySession: {
-		"CONN_NOT_BOUND_TO_SESSION": "without state protection each connection may end a session, as with Linux",
-		"STALE_CLIENTID":            "a session ends with its client: NFS4ERR_BADSESSION",
+		"STALE_CLIENTID": "a session ends with its client: NFS4ERR_BADSESSION",
 	},
 	nfs4.OpExchangeID: {"BADCHAR": "owners are opaque"},
 	nfs4.OpGetAttr:    {"ACCESS": "GETATTR takes no permission", "GRACE": "no lock excludes it", "WRONG_TYPE": "every object has attributes"},

@@ -84,7 +84,7 @@ func (c *compound) destroySession() nfs4.Status {
 	if c.session != nil && c.session.ID() == a.Session && c.index+1 < c.head.Count {
 		return nfs4.ErrNotOnlyOp
 	}
-	return c.s.v4.state.DestroySession(a.Session, c.session)
+	return c.s.v4.state.DestroySession(a.Session, c.session, c.call.Conn)
 }
 
 func (c *compound) destroyClientID() nfs4.Status {
@@ -111,7 +111,7 @@ func (c *compound) bindConnToSession() nfs4.Status {
 	case a.Dir == nfs4.ChannelBack:
 		return nfs4.ErrInval
 	}
-	if st := c.s.v4.state.BindConn(a.Session, c.call.Conn, back, c.now); st != nfs4.OK {
+	if st := c.s.v4.state.BindConn(a.Session, c.call.Conn, dir != nfs4.ChannelBack, back, c.now); st != nfs4.OK {
 		return st
 	}
 	if back {

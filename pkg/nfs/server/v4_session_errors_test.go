@@ -244,6 +244,12 @@ func sessionFailures(e *errorEnv) (list []failure) {
 	alone(nfs4.OpBindConnToSession, nfs4.ErrBadSession, "an unknown session", op4(nfs4.OpBindConnToSession, unknown, nfs4.ChannelFore, false))
 	alone(nfs4.OpBindConnToSession, nfs4.ErrInval, "a connection without callbacks", op4(nfs4.OpBindConnToSession, e.id, nfs4.ChannelBack, false))
 	alone(nfs4.OpBindConnToSession, nfs4.ErrBadXDR, "direction 5", op4(nfs4.OpBindConnToSession, e.id, 5, false))
+	stranger := *e.session4
+	stranger.env = e.with(e.cred, "127.0.0.1:999")
+	list = append(list, failure{
+		op: nfs4.OpDestroySession, want: nfs4.ErrConnNotBoundToSession, name: "a connection without the session",
+		ops: []nfs4test.Raw{op4(nfs4.OpDestroySession, e.id)}, by: &stranger, alone: true,
+	})
 	alone(nfs4.OpDestroySession, nfs4.ErrBadSession, "an unknown session", op4(nfs4.OpDestroySession, unknown))
 	add(nfs4.OpDestroySession, nfs4.ErrBadSession, "an unknown session in a session", op4(nfs4.OpDestroySession, unknown))
 	for _, client := range []uint64{e.client, e.other.client} {
@@ -274,6 +280,43 @@ func sessionFailures(e *errorEnv) (list []failure) {
 		alone(nfs4.OpIllegal, nfs4.ErrOpIllegal, op.String()+" in version 4.1", op4(op))
 	}
 	return list
+}
+
+// TestDestroyElsewhere ends a session on other connections (RFC 8881 section 18.37.3).
+func TestDestroyElsewhere(t *testing.T) {
+	r := newEnv4(t, nil)
+	s := r.session("client")
+	destroy := op4(nfs4.OpDestroySession, s.id)
+	bound, _ := r.connect(701)
+	for _, dir := range []int{nfs4.ChannelFore, nfs4.ChannelBack} {
+		other, _ := r.connect(702)
+		expect(t, "not bound", other.compound(1, destroy), nfs4.ErrConnNotBoundToSession)
+		expect(t, "BIND_CONN_TO_SESSION", bound.compound(1, op4(nfs4.OpBindConnToSession, s.id, dir, false)), nfs4.OK)
+		expect(t, "bound", bound.compound(1, destroy), nfs4.OK)
+		s.create()
+		destroy = op4(nfs4.OpDestroySession, s.id)
+	}
+	// SEQUENCE binds.
+	other, _ := r.connect(703)
+	on := *s
+	on.env = other
+	on.ok()
+	expect(t, "bound by SEQUENCE", other.compound(1, destroy), nfs4.OK)
+	// In a session of its own, a connection ends another one only if it is bound to that too.
+	s.create()
+	second := r.session("second")
+	second.env = other
+	second.ok()
+	second.fails(nfs4.ErrConnNotBoundToSession, op4(nfs4.OpDestroySession, s.id))
+	// A client that has lost all its connections comes back by another one.
+	lost := r.client4("lost", "verifier")
+	first, back := r.connect(704)
+	lost.env = first
+	lost.create()
+	destroy = op4(nfs4.OpDestroySession, lost.id)
+	expect(t, "not bound", r.compound(1, destroy), nfs4.ErrConnNotBoundToSession)
+	close(back.done)
+	expect(t, "after the loss of the connection", r.compound(1, destroy), nfs4.OK)
 }
 
 // TestManySessions has more sessions than a client may have.

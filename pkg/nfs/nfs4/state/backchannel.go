@@ -106,8 +106,8 @@ func (s *State) statusFlags(n *Session) (flags uint32) {
 	return flags
 }
 
-// BindConn is BIND_CONN_TO_SESSION (RFC 8881 section 18.34). back adds conn to the back channel.
-func (s *State) BindConn(id nfs4.SessionID, conn any, back bool, now time.Time) nfs4.Status {
+// BindConn is BIND_CONN_TO_SESSION (RFC 8881 section 18.34): it adds conn to the channels.
+func (s *State) BindConn(id nfs4.SessionID, conn any, fore, back bool, now time.Time) nfs4.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[id]
@@ -116,6 +116,9 @@ func (s *State) BindConn(id nfs4.SessionID, conn any, back bool, now time.Time) 
 	}
 	if back {
 		n.back.addConn(conn)
+	}
+	if fore {
+		s.bind(n, conn)
 	}
 	n.client.expires = now.Add(s.cfg.Lease)
 	return nfs4.OK

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
@@ -31,6 +32,8 @@ type Session struct {
 
 	fore nfs4.ChannelAttrs
 	back backChannel
+	// conns are the latest connections of the fore channel. Some may have ended.
+	conns []any
 }
 
 // ID returns the session's id.
@@ -116,6 +119,7 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 	n.back.init(&back, minor, a.CBProgram, a.SecParms)
 	s.sessions[n.id] = n
 	c.sessions[n.id] = n
+	s.bind(n, conn)
 	flags := a.Flags & nfs4.SessionConnBackChan
 	if flags != 0 {
 		n.back.addConn(conn)
@@ -126,14 +130,39 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 	return c.created, nfs4.OK
 }
 
-// DestroySession is DESTROY_SESSION (RFC 8881 section 18.37). own is the session of the COMPOUND,
-// if it has one.
-func (s *State) DestroySession(id nfs4.SessionID, own *Session) nfs4.Status {
+// bind associates a connection with the fore channel of n. SEQUENCE does so, since no client has
+// state protection (RFC 8881 section 2.10.3.1).
+func (s *State) bind(n *Session, conn any) {
+	if slices.Contains(n.conns, conn) {
+		return
+	}
+	if len(n.conns) == maxConns {
+		n.conns = slices.DeleteFunc(n.conns, s.cfg.Gone)
+	}
+	if len(n.conns) == maxConns {
+		n.conns = slices.Delete(n.conns, 0, 1)
+	}
+	n.conns = append(n.conns, conn)
+}
+
+// bound reports whether DESTROY_SESSION may come on a connection: it is associated with the
+// session, or none is any more.
+func (s *State) bound(n *Session, conn any) bool {
+	return slices.Contains(n.conns, conn) || slices.Contains(n.back.conns, conn) ||
+		!slices.ContainsFunc(slices.Concat(n.conns, n.back.conns), func(k any) bool { return !s.cfg.Gone(k) })
+}
+
+// DestroySession is DESTROY_SESSION (RFC 8881 section 18.37) on a connection. own is the session of
+// the COMPOUND, if it has one.
+func (s *State) DestroySession(id nfs4.SessionID, own *Session, conn any) nfs4.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[id]
 	if n == nil {
 		return nfs4.ErrBadSession
+	}
+	if !s.bound(n, conn) {
+		return nfs4.ErrConnNotBoundToSession
 	}
 	running := n.busy
 	if n == own {
@@ -151,7 +180,7 @@ func (s *State) endSession(n *Session) {
 	s.take(n.client.host, slots, -len(n.slots))
 	delete(s.sessions, n.id)
 	delete(n.client.sessions, n.id)
-	n.back.conns = nil
+	n.back.conns, n.conns = nil, nil
 }
 
 // Sequenced is the outcome of Sequence.
@@ -170,6 +199,7 @@ type Request struct {
 	Size  int    // bytes of the whole call
 	Reply int    // bytes of the reply up to the result of SEQUENCE
 	Hash  uint64 // of its contents, to find other requests in place of retries
+	Conn  any    // it came on
 }
 
 // Sequence is SEQUENCE (RFC 8881 section 18.46). For a new request the slot is in use until Finish.
@@ -226,6 +256,7 @@ func (s *State) Sequence(a *nfs4.SequenceArgs, q *Request, buf []byte, now time.
 		s.resize(n, a.HighestSlot)
 		r.Res.HighestSlot, r.Res.TargetHighestSlot = uint32(len(n.slots)-1), n.target()
 	}
+	s.bind(n, q.Conn)
 	n.client.expires = now.Add(s.cfg.Lease)
 	return r, nfs4.OK
 }

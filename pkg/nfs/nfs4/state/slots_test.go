@@ -81,7 +81,7 @@ func TestSlotsFollowLoad(t *testing.T) {
 	if c.res.HighestSlot != 63 || c.res.TargetHighestSlot != 63 {
 		t.Errorf("a client that needs its slots: %+v", c.res)
 	}
-	e.must("DESTROY_SESSION", e.s.DestroySession(c.p.session, nil), nfs4.OK)
+	e.must("DESTROY_SESSION", e.s.DestroySession(c.p.session, nil, nil), nfs4.OK)
 	if n := e.s.Stats(e.now).Slots; n != 0 {
 		t.Errorf("%d slots are left", n)
 	}

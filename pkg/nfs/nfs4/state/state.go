@@ -54,6 +54,8 @@ type Config struct {
 	MaxLocks int
 	// MaxDelegations bounds the delegations of all clients [65536]. A negative number means none.
 	MaxDelegations int
+	// Gone reports whether a connection has ended [never].
+	Gone func(conn any) bool
 	// MaxOffloads bounds the copies that go on after the reply to their COPY [16].
 	MaxOffloads int
 }
@@ -74,6 +76,9 @@ func (c *Config) defaults() {
 	set(&c.MaxLocks, 65536)
 	set(&c.MaxDelegations, 65536)
 	set(&c.MaxOffloads, 16)
+	if c.Gone == nil {
+		c.Gone = func(any) bool { return false }
+	}
 }
 
 func set[T comparable](v *T, to T) {

@@ -671,7 +671,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("obsolete after a restart: %s", owners)
 	}
 	// The client ends while its record is written.
-	e.must("DESTROY_SESSION", e.s.DestroySession(b.session, nil), nfs4.OK)
+	e.must("DESTROY_SESSION", e.s.DestroySession(b.session, nil, nil), nfs4.OK)
 	e.must("DESTROY_CLIENTID", e.s.DestroyClientID(b.c.ID()), nfs4.OK)
 	e.s.Released()
 	e.s.SetRecorded(b.c)
