@@ -332,34 +332,35 @@ func (c *callback) answered(r *oncrpc.Request) {
 		c.b.send(c)
 		return
 	}
+	switch ran, st, valid := readAnswer(d, &c.at.Args, c.op); {
+	case !valid:
+		c.fault()
+	case !ran:
+		c.again()
+	case st == nfs4.ErrDelay:
+		c.leave(state.CallbackRan)
+		c.b.resume(c.client)
+		c.again()
+	default:
+		c.finish(st, d, false)
+	}
+}
+
+// readAnswer reads the results of a CB_COMPOUND of CB_SEQUENCE and op, up to those of op, and
+// returns its status. ran: the slot was used. The client has to try again without that. valid: the
+// answer is one to the callback.
+func readAnswer(d *xdr.Decoder, args *nfs4.CBSequenceArgs, op nfs4.CBOp) (ran bool, st nfs4.Status, valid bool) {
 	var head nfs4.CompoundRes
 	var seq nfs4.CBSequenceRes
 	head.Decode(d)
 	first, st := nfs4.CBOp(d.Uint32()), nfs4.Status(d.Uint32())
-	switch {
-	case d.Err() != nil || head.Count == 0 || first != nfs4.OpCBSequence:
-		c.fault()
-		return
-	case st == nfs4.ErrDelay: // it has not run
-		c.again()
-		return
-	case st != nfs4.OK:
-		c.fault()
-		return
+	if d.Err() != nil || head.Count == 0 || first != nfs4.OpCBSequence || st != nfs4.OK {
+		return false, st, d.Err() == nil && head.Count > 0 && first == nfs4.OpCBSequence && st == nfs4.ErrDelay
 	}
 	seq.Decode(d)
 	second, st := nfs4.CBOp(d.Uint32()), nfs4.Status(d.Uint32())
-	if d.Err() != nil || head.Count < 2 || second != c.op {
-		c.fault()
-		return
-	}
-	if st == nfs4.ErrDelay {
-		c.leave(state.CallbackRan)
-		c.b.resume(c.client)
-		c.again()
-		return
-	}
-	c.finish(st, d, false)
+	same := seq.Session == args.Session && seq.Sequence == args.Sequence && seq.Slot == args.Slot
+	return true, st, d.Err() == nil && same && head.Count == 2 && second == op
 }
 
 // fault ends the use of a back channel that does not work. The callback waits for another one.

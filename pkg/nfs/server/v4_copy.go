@@ -63,9 +63,10 @@ func (c *compound) copy() nfs4.Status {
 		res.Encode(c.e)
 		return nfs4.OK
 	}
-	for done := uint64(0); done < min(count, maxCopy); {
+	count = min(count, maxCopy)
+	for done := uint64(0); done < count; { // the file system may copy less at once
 		c.wcc = vfs.Wcc{}
-		n, err := c.s.fs.Copy(c.saved, a.SrcOffset+done, c.cur, a.DstOffset+done, min(count-done, maxCopy), &c.cred, &c.wcc)
+		n, err := c.s.fs.Copy(c.saved, a.SrcOffset+done, c.cur, a.DstOffset+done, count-done, &c.cred, &c.wcc)
 		if err != nil && done == 0 {
 			return status4(err)
 		}

@@ -2,13 +2,17 @@ package server
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs4"
+	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	. "sluice.dev/sluice/pkg/nfs/nfs4test" //nolint:revive // calls are built of it
+	"sluice.dev/sluice/pkg/nfs/schema"
+	"sluice.dev/sluice/pkg/xdr"
 )
 
 // FuzzServe4 runs operations of any bytes in a session. nfs4test.Read walks every reply by the
@@ -51,6 +55,47 @@ func FuzzServe4(f *testing.F) {
 		s.slots[0]++
 		if res := s.compound(2, s.seq(0)); res.Status != 0 { // they ended the session
 			s = r.session("client")
+		}
+	})
+}
+
+// FuzzCallbackAnswer reads answers of clients to CB_GETATTR and CB_RECALL. The schema can walk a
+// valid one.
+func FuzzCallbackAnswer(f *testing.F) {
+	args := nfs4.CBSequenceArgs{Session: nfs4.SessionID{1, 2, 3}, Sequence: 7, Slot: 3, HighestSlot: 4}
+	sequence := Fields(int(nfs4.OpCBSequence), 0, Raw(args.Session[:]), 7, 3, 4, 4)
+	answer := func(st, count int, ops ...Raw) []byte { return Fields(st, "tag", count, slices.Concat(ops...)) }
+	attrs := Attrs([]uint32{nfs4.AttrChange, nfs4.AttrSize}, uint64(8), uint64(9))
+	f.Add(answer(0, 2, sequence, Fields(int(nfs4.OpCBGetAttr), 0, attrs)))
+	f.Add(answer(0, 2, sequence, Fields(int(nfs4.OpCBGetAttr), 0, Attrs([]uint32{nfs4.AttrSize}, uint64(9)))))
+	f.Add(answer(0, 2, sequence, Fields(int(nfs4.OpCBRecall), 0)))
+	f.Add(answer(int(nfs4.ErrDelay), 2, sequence, Fields(int(nfs4.OpCBRecall), int(nfs4.ErrDelay))))
+	f.Add(answer(int(nfs4.ErrDelay), 1, Fields(int(nfs4.OpCBSequence), int(nfs4.ErrDelay))))
+	f.Add(answer(int(nfs4.ErrBadSession), 1, Fields(int(nfs4.OpCBSequence), int(nfs4.ErrBadSession))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, op := range []nfs4.CBOp{nfs4.OpCBGetAttr, nfs4.OpCBRecall} {
+			var d xdr.Decoder
+			d.ResetBytes(b)
+			ran, st, valid := readAnswer(&d, &args, op)
+			if valid && ran && !bytes.Contains(b, sequence[:28]) || valid && !ran && st != nfs4.ErrDelay {
+				t.Fatalf("ran %v, %v: %x", ran, st, b)
+			}
+			if !valid || !ran || op != nfs4.OpCBGetAttr || st != nfs4.OK {
+				continue
+			}
+			q := holderQuery{d: &state.Delegation{}}
+			if q.answer(&d); !q.answered {
+				continue
+			}
+			var w schema.Walker
+			var all xdr.Decoder
+			all.ResetBytes(b[:len(b)-d.Left()])
+			if err := w.Results(schema.Proc{Callback: true, Procedure: nfs4.ProcCompound}, &all); err != nil || all.Left() > 0 {
+				t.Fatalf("size %d, and the schema says %v: %x", q.size, err, b)
+			}
+			if q.size > math.MaxInt64 {
+				t.Fatalf("size %d: %x", q.size, b)
+			}
 		}
 	})
 }
