@@ -240,7 +240,7 @@ func (s *sides) put(ctx context.Context, pid int, url string) (*measured, error)
 	if err != nil {
 		return nil, err
 	}
-	c := exec.CommandContext(ctx, filepath.Join(s.o.bin, "sluicectl"), "put", filepath.Join(s.dir, "export", floorFile), url)
+	c := exec.CommandContext(ctx, filepath.Join(s.o.bin, "sluicectl"), "put", "--nfs", "3", filepath.Join(s.dir, "export", floorFile), url)
 	began := time.Now()
 	if out, err := c.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("sluicectl put: %w: %s", err, out)

@@ -119,6 +119,7 @@ func (o *benchOptions) check() (err error) {
 // benchResult is the JSON of bench.
 type benchResult struct {
 	URL   string `json:"url"`
+	NFS   string `json:"nfs"`
 	Op    string `json:"op"`
 	Size  int64  `json:"size"`
 	Depth int    `json:"depth"`
@@ -181,6 +182,7 @@ func (s *session) more(ctx context.Context, o *benchOptions) (measured []*sessio
 			closeAll()
 			return nil, nil, fmt.Errorf("connection %d of %d: %w", i+2, o.idle+o.connections, err)
 		}
+		x.useNFS(s.nfs)
 		others = append(others, x)
 	}
 	// the first ones that were opened are idle

@@ -39,17 +39,22 @@ type env struct {
 	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
 	old             string // host:port of a server with all forms of RFC 5666
-	others          []*server.Server
+	// host:port of a server with version 4.2 of NFS, by iWARP and TCP.
+	four, fourTCP string
+	others        []*server.Server
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	e := &env{t: t, dir: t.TempDir()}
 	pool := bufpool.New(0)
-	s, err := server.New(server.Config{
-		Root: e.dir, Key: bytes.Repeat([]byte("k"), 32),
-		Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
-	})
+	config := func(nfs4 *server.NFS4Config) server.Config {
+		return server.Config{
+			Root: e.dir, Key: bytes.Repeat([]byte("k"), 32), NFS4: nfs4,
+			Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
+		}
+	}
+	s, err := server.New(config(nil))
 	must(t, err)
 	var running sync.WaitGroup
 	var stop []func() error
@@ -78,11 +83,11 @@ func newEnv(t *testing.T) *env {
 	must(t, err)
 	must(t, d.Register(pool))
 	var forms rpcrdma.RFC5666
-	listenRDMA := func(extensions rpcrdma.Extensions, versions ...int) string {
+	listenRDMA := func(h oncrpc.Handler, extensions rpcrdma.Extensions, versions ...int) string {
 		l, err := p.Listen(context.Background(), "127.0.0.1:0")
 		must(t, err)
 		srv, err := rpcrdma.NewServer(rpcrdma.Config{
-			Pool: pool, Domain: d, Handler: s, Bindings: binding.For, RemoteInvalidation: true, Credits: credit.Static(64), InlineCall: 8192,
+			Pool: pool, Domain: d, Handler: h, Bindings: binding.For, RemoteInvalidation: true, Credits: credit.Static(64), InlineCall: 8192,
 			Versions: versions, Extensions: extensions, RFC5666: forms,
 		}, l)
 		must(t, err)
@@ -90,18 +95,22 @@ func newEnv(t *testing.T) *env {
 		stop = append(stop, srv.Close)
 		return l.Addr().String()
 	}
-	e.rdma = listenRDMA(0, 1)
-	e.both = listenRDMA(names.AllExtensions(), 1, 2)
-	e.two = listenRDMA(names.AllExtensions(), 2)
-	e.base = listenRDMA(0, 1, 2)
+	e.rdma = listenRDMA(s, 0, 1)
+	e.both = listenRDMA(s, names.AllExtensions(), 1, 2)
+	e.two = listenRDMA(s, names.AllExtensions(), 2)
+	e.base = listenRDMA(s, 0, 1, 2)
 	forms = names.AllRFC5666()
-	e.old = listenRDMA(0, 1)
+	e.old = listenRDMA(s, 0, 1)
+	forms = 0
+	four, err := server.New(config(&server.NFS4Config{}))
+	must(t, err)
+	e.four, e.fourTCP = listenRDMA(four, 0, 1), listen(four)
 	t.Cleanup(func() {
 		for _, f := range stop {
 			_ = f()
 		}
 		running.Wait()
-		for _, x := range append(e.others, s) {
+		for _, x := range append(e.others, s, four) {
 			_ = x.Close()
 		}
 		_ = d.Close()
@@ -157,13 +166,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command line in which RDMA, BOTH, TWO, BASE, OLD, TCP and ONLY stand for the servers'
-// URLs, and DIR for the exported directory. They replace them in its results, too.
+// run runs a command line in which RDMA, BOTH, TWO, BASE, OLD, FOUR, 4TCP, TCP and ONLY stand for
+// the servers' URLs, and DIR for the exported directory. They replace them in its results, too.
 func (e *env) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
-	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "OLD": e.old, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent} {
+	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "OLD": e.old, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent, "FOUR": e.four, "4TCP": e.fourTCP} {
 		url := "nfs+rdma://" + address
-		if name == "TCP" || name == "ONLY" || name == "SILENT" {
+		if name == "TCP" || name == "ONLY" || name == "SILENT" || name == "4TCP" {
 			url = "nfs+tcp://" + address
 		}
 		values = append(values, name, url)

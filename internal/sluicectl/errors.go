@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -46,32 +47,46 @@ func cannot(err error, format string, args ...any) error {
 	return &failure{"cannot " + fmt.Sprintf(format, args...), err}
 }
 
+// nfsStatus returns the status in an error, nil if there is none.
+func nfsStatus(err error) error {
+	var v3 nfs3.Status
+	var v4 nfs4.Status
+	switch {
+	case errors.As(err, &v3):
+		return v3
+	case errors.As(err, &v4):
+		return v4
+	}
+	return nil
+}
+
 // reason returns the useful part of an error's cause.
 func reason(err error) string {
 	var (
-		inner  *failure
-		path   *fs.PathError
-		link   *os.LinkError
-		status nfs3.Status
-		rpc    *oncrpc.StatusError
+		inner *failure
+		path  *fs.PathError
+		link  *os.LinkError
+		rpc   *oncrpc.StatusError
 	)
 	switch {
 	case errors.As(err, &inner):
 		return inner.Error()
-	case errors.As(err, &path) && errors.As(path.Err, &status):
-		return printable(path.Path) + ": " + status.Error()
+	case errors.As(err, &path) && nfsStatus(path.Err) != nil:
+		return printable(path.Path) + ": " + nfsStatus(path.Err).Error()
 	case errors.As(err, &path):
 		return printable(path.Path) + ": " + reason(path.Err)
 	case errors.As(err, &link):
 		return printable(link.New) + ": " + reason(link.Err)
-	case errors.As(err, &status):
-		return status.Error()
+	case errors.Is(err, nfs4.ErrMinorVersMismatch):
+		return "the server does not have NFS version 4.2; --nfs says which to speak"
+	case nfsStatus(err) != nil:
+		return nfsStatus(err).Error()
 	case errors.As(err, &rpc) && rpc.Program == nfs3.MountProgram && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgUnavail:
 		return "the server does not answer MOUNT on this connection; say on which TCP port it does by ?mountport=N"
 	case errors.As(err, &rpc) && rpc.Program == nfs3.Program && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgUnavail:
 		return "the server has no NFS on this connection"
 	case errors.As(err, &rpc) && rpc.Program == nfs3.Program && !rpc.Status.Denied && rpc.Status.Accept == oncrpc.ProgMismatch:
-		return fmt.Sprintf("the server has NFS versions %d to %d, not 3", rpc.Status.Low, rpc.Status.High)
+		return fmt.Sprintf("the server has NFS versions %d to %d, not %d", rpc.Status.Low, rpc.Status.High, rpc.Version)
 	case errors.As(err, &rpc) && rpc.Status.Denied:
 		return "the server denies the call (" + rpc.Status.String() + ")"
 	case errors.As(err, &rpc):

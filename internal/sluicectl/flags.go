@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice.dev/sluice/internal/names"
+	"sluice.dev/sluice/pkg/nfs/client"
 )
 
 // Groups of flags, in the order of help. Flags without one belong to a command alone.
@@ -32,8 +33,10 @@ func (a *app) connectionFlags(c *cobra.Command) {
 	a.timeoutFlag(c)
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.StringVar(&a.opts.provider, "provider", "auto", "RDMA: by iwarp (software), verbs (an RDMA device of this host), or auto (verbs where a device is on the way)")
+	f.StringVar(&a.opts.nfs, "nfs", automatic, "version of NFS: 3, 4.2, or auto (4.2 if the server has it, else 3)")
 	addGroup(c, f, connectionGroup)
 	complete(c, "provider", "auto", "iwarp", "verbs")
+	complete(c, "nfs", automatic, client.V3.String(), client.V42.String())
 
 	addGroup(c, a.transportFlags(), transportGroup)
 	complete(c, "crc", "on", "off")

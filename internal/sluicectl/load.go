@@ -244,7 +244,7 @@ func (l *load) result(took time.Duration, before, after counters, mallocs uint64
 	per := func(n uint64) float64 { return float64(n) / float64(max(ops, 1)) }
 	us := func(ns int64) float64 { return float64(ns) / 1e3 }
 	r := &benchResult{
-		URL: l.sessions[0].target.url, Op: o.op, Size: int64(o.size), Depth: o.depth, Connections: len(l.sessions), Idle: o.idle,
+		URL: l.sessions[0].target.url, NFS: l.sessions[0].nfs.String(), Op: o.op, Size: int64(o.size), Depth: o.depth, Connections: len(l.sessions), Idle: o.idle,
 		CRC: l.sessions[0].negotiated().CRC,
 		Ops: ops, Seconds: took.Seconds(), OpsPerSec: float64(ops) / took.Seconds(),
 		MBPerSec: float64(ops) * float64(o.size) / took.Seconds() / 1e6,

@@ -16,6 +16,7 @@ import (
 // pingResult is the result of ping, and its JSON.
 type pingResult struct {
 	URL         string  `json:"url"`
+	NFS         string  `json:"nfs_version"`
 	RoundTripUS float64 `json:"round_trip_us"`
 	ConnectUS   float64 `json:"connect_us"`
 	Transport   string  `json:"transport"`
@@ -79,11 +80,15 @@ func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 	connected := time.Now()
 	short, cancel := s.patience(ctx)
 	defer cancel()
+	if err := s.chooseNFS(short); err != nil {
+		return cannot(err, "ping %s", t)
+	}
+	asked := time.Now()
 	if err := s.Null(short); err != nil {
 		return cannot(err, "ping %s", t)
 	}
 	r := s.negotiated()
-	r.RoundTripUS = float64(time.Since(connected).Nanoseconds()) / 1e3
+	r.RoundTripUS = float64(time.Since(asked).Nanoseconds()) / 1e3
 	r.ConnectUS = float64(connected.Sub(began).Nanoseconds()) / 1e3
 	if asJSON {
 		return a.printJSON(r)
@@ -96,11 +101,11 @@ func (a *app) ping(ctx context.Context, t *target, asJSON bool) error {
 func (s *session) negotiated() pingResult {
 	rdma, ok := s.conn.(*rpcrdma.Client)
 	if !ok {
-		return pingResult{URL: s.target.url, Transport: "tcp"}
+		return pingResult{URL: s.target.url, NFS: s.nfs.String(), Transport: "tcp"}
 	}
 	n := rdma.Negotiated()
 	r := pingResult{
-		URL: s.target.url, Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
+		URL: s.target.url, NFS: s.nfs.String(), Transport: "rdma", Provider: n.Attributes.Provider, Device: n.Attributes.Device,
 		Version: n.Version, InlineCall: n.InlineCall, InlineReply: n.InlineReply, Granted: n.Granted, Requested: n.Requested,
 		Padding: n.Padding, ReadRead: n.ReadRead, Configured: n.Configured, IRD: n.Attributes.IRD, ORD: n.Attributes.ORD, CRC: n.Attributes.CRC, RemoteInv: n.RemoteInvalidation,
 		windowless: !n.Attributes.RemoteInvalidation,
@@ -116,7 +121,7 @@ func (r *pingResult) print(a *app) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(a.Out, "  %-20s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(a.Out, "%s answers NFS version 3\n", r.URL)
+	fmt.Fprintf(a.Out, "%s answers NFS version %s\n", r.URL, r.NFS)
 	connect := ""
 	if r.ConnectUS > 0 {
 		connect = fmt.Sprintf(" (and %.0f µs to connect)", r.ConnectUS)

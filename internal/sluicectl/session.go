@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"time"
 
@@ -30,6 +31,7 @@ type options struct {
 	version string
 	ext     string
 	rfc5666 string
+	nfs     string
 	timeout time.Duration
 	// reconnect bounds an outage of the server; 0 ends a command with its connection.
 	reconnect time.Duration
@@ -50,6 +52,7 @@ type session struct {
 	conn   client.Conn         // either this: one connection
 	link   *client.Reconnector // or that: one connection after another
 	mnt    *oncrpc.Client      // for MOUNT on a port of its own
+	nfs    client.Version
 	root   nfs3.Handle
 }
 
@@ -92,7 +95,7 @@ func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *buf
 	if err != nil {
 		return nil, cannot(err, "connect to %s", t.address)
 	}
-	s.Client = s.newClient(nil)
+	s.Client = s.newClient()
 	return s, nil
 }
 
@@ -109,18 +112,60 @@ func (a *app) mount(ctx context.Context, t *target, reconnect bool) (*session, e
 			s.close()
 			return nil, cannot(err, "connect to %s for MOUNT", t.mount)
 		}
-		s.Client = s.newClient(s.mnt)
 	}
-	if s.root, err = s.Mount(short, t.export); err != nil {
+	if err = s.chooseNFS(short); err == nil {
+		err = s.mountExport(short)
+	}
+	if err != nil {
 		s.close()
 		return nil, cannot(err, "mount %s of %s", t.export, t.address)
 	}
 	return s, nil
 }
 
-func (s *session) newClient(mount oncrpc.Requester) *client.Client {
-	return client.New(client.Config{Requester: s.requester(), Mount: mount, Pool: s.pool, Cred: s.cred})
+// mountExport finds the root. Servers may have an export at another path in version 4, or not at
+// all: without --nfs it asks for version 3 then.
+func (s *session) mountExport(ctx context.Context) (err error) {
+	s.root, err = s.Mount(ctx, s.target.export)
+	if s.nfs == client.V3 || s.app.opts.nfs != automatic || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = s.Close(ctx)
+	s.useNFS(client.V3)
+	var e error
+	if s.root, e = s.Mount(ctx, s.target.export); e != nil {
+		return err
+	}
+	return nil
 }
+
+// chooseNFS makes the client speak the version of --nfs, or the server's best.
+func (s *session) chooseNFS(ctx context.Context) (err error) {
+	v := client.V3
+	switch s.app.opts.nfs {
+	case automatic:
+		v, err = client.Best(ctx, s.clientConfig())
+	case client.V42.String():
+		v = client.V42
+	}
+	s.useNFS(v)
+	return err
+}
+
+func (s *session) useNFS(v client.Version) {
+	s.nfs = v
+	s.Client = s.newClient()
+}
+
+func (s *session) clientConfig() client.Config {
+	cfg := client.Config{Version: s.nfs, Requester: s.requester(), Pool: s.pool, Cred: s.cred}
+	if s.mnt != nil {
+		cfg.Mount = s.mnt
+	}
+	return cfg
+}
+
+func (s *session) newClient() *client.Client { return client.New(s.clientConfig()) }
 
 func (s *session) requester() oncrpc.Requester {
 	if s.link != nil {
@@ -189,6 +234,11 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	if err := o.checkProvider(); err != nil {
 		return p, cfg, err
 	}
+	switch o.nfs {
+	case automatic, client.V3.String(), client.V42.String():
+	default:
+		return p, cfg, fmt.Errorf("--nfs is %q, must be auto, 3 or 4.2", o.nfs)
+	}
 	if o.timeout <= 0 {
 		return p, cfg, fmt.Errorf("--timeout is %v, must be more than 0", o.timeout)
 	}
@@ -219,12 +269,15 @@ func (s *session) patienceEach(parent context.Context) (ctx context.Context, ans
 	return ctx, func() { t.Reset(s.app.opts.timeout) }, func() { t.Stop(); end(nil) }
 }
 
-// close unmounts with MOUNT, and ends the connections.
+// close unmounts, and ends the connections.
 func (s *session) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	if s.root != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = s.Unmount(ctx, s.target.export) // the server only keeps a list
-		cancel()
+	}
+	if s.Client != nil {
+		_ = s.Close(ctx) // otherwise the lease ends the server's state
 	}
 	if s.mnt != nil {
 		_ = s.mnt.Close()

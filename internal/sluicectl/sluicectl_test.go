@@ -56,7 +56,7 @@ func TestList(t *testing.T) {
 	for _, n := range []string{"file", "dir", "odd\nname\x1b[1m"} {
 		must(t, os.Chtimes(filepath.Join(e.dir, n), stamp, stamp))
 	}
-	for _, u := range []string{"RDMA", "TWO", "TCP"} {
+	for _, u := range []string{"RDMA", "TWO", "TCP", "FOUR", "4TCP"} {
 		for args, want := range map[string]string{
 			"ls URL":              "dir\nfile\nlink\nlinkdir\nodd\\nname\\x1b[1m\n",
 			"ls URL/":             "dir\nfile\nlink\nlinkdir\nodd\\nname\\x1b[1m\n",
@@ -107,7 +107,7 @@ func TestTransfers(t *testing.T) {
 	e := newEnv(t)
 	local := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(e.dir, "sub"), 0o755))
-	for _, u := range []string{"RDMA", "TWO", "TCP"} {
+	for _, u := range []string{"RDMA", "TWO", "TCP", "FOUR", "4TCP"} {
 		for _, n := range []int{0, 1, 5, 4097, 1 << 20, 3_000_001} {
 			data := randomBytes(n)
 			src := filepath.Join(local, "src")

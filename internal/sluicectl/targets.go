@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"path"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
@@ -155,7 +158,7 @@ func (s *session) glob(ctx context.Context) ([]string, error) {
 func (s *session) match(ctx context.Context, dir, pattern string) (names []string, err error) {
 	o, err := s.walk(ctx, dir, true)
 	switch {
-	case errors.Is(err, nfs3.ErrNoEnt), errors.Is(err, nfs3.ErrNotDir), err == nil && o.Attr.Attr.Type != nfs3.Dir:
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), err == nil && o.Attr.Attr.Type != nfs3.Dir:
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -299,7 +299,7 @@ func (s *session) putBeside(ctx context.Context, to destination, src source, sta
 	part := partName()
 	var verf nfs3.Verifier
 	binary.BigEndian.PutUint64(verf[:], rand.Uint64())
-	o, err := s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{}, verf)
+	o, err := s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{SetMode: true, Mode: 0o600}, verf)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
 	}

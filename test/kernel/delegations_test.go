@@ -59,7 +59,7 @@ func (h *delegationsHost) answer(t *testing.T, words []string) (known bool, err 
 	flags := os.O_WRONLY | os.O_CREATE
 	switch words[0] {
 	case "fetch":
-		got, err := exec.Command(build(t).sluicectl, "cat", e.url(file)).Output()
+		got, err := exec.Command(build(t).sluicectl, "cat", "--nfs", "3", e.url(file)).Output()
 		if err == nil && string(got) != words[2]+"\n" {
 			err = fmt.Errorf("another client read %q", got)
 		}

@@ -19,13 +19,15 @@ func TestLoopback(t *testing.T) {
 	g := newGateway(t, "gateway", volumes(t)...)
 	for _, c := range []struct {
 		export   string
+		nfs      string
 		flags    []string
 		expected map[string]bool
 	}{
-		{"data", nil, nil},
-		{"plain", []string{"--crc", "off", "--fpdu", "segment"}, map[string]bool{"CRC": false, "Sends with Invalidate": false}},
+		{"data", "3", nil, nil},
+		{"data", "4.2", nil, nil},
+		{"plain", "3", []string{"--crc", "off", "--fpdu", "segment"}, map[string]bool{"CRC": false, "Sends with Invalidate": false}},
 	} {
-		t.Run(c.export, func(t *testing.T) {
+		t.Run(c.export+"-"+c.nfs, func(t *testing.T) {
 			e, dir := g.exports[c.export], folder(t, "files")
 			for i := range 300 {
 				if err := os.WriteFile(filepath.Join(e.volume, fmt.Sprintf("a-file-with-a-rather-long-name-%03d", i)), nil, 0o644); err != nil {
@@ -38,7 +40,7 @@ func TestLoopback(t *testing.T) {
 			}
 			ctl := func(args ...string) string {
 				t.Helper()
-				said, err := exec.Command(build(t).sluicectl, append(append(c.flags, "--rpc-version", "1"), args...)...).CombinedOutput()
+				said, err := exec.Command(build(t).sluicectl, append(append(c.flags, "--rpc-version", "1", "--nfs", c.nfs), args...)...).CombinedOutput()
 				if err != nil {
 					t.Fatalf("sluicectl %q: %v\n%s", args, err, said)
 				}
@@ -64,7 +66,7 @@ func TestLoopback(t *testing.T) {
 			if err := capture.stop(); err != nil {
 				t.Fatal(err)
 			}
-			dissect(t, capture.file, "3", c.expected)
+			dissect(t, capture.file, c.nfs, c.expected)
 		})
 	}
 	g.checkLog(t)

@@ -68,7 +68,7 @@ type Protocol interface {
 
 	// Lookup finds a name in a directory.
 	Lookup(ctx context.Context, dir nfs3.Handle, name string) (Object, error)
-	// Create makes a file. Exclusive mode uses verf, the others attrs.
+	// Create makes a file. Exclusive mode uses verf, and in version 3 no attrs.
 	Create(ctx context.Context, dir nfs3.Handle, name string, mode nfs3.CreateMode, attrs nfs3.SetAttrs, verf nfs3.Verifier) (Object, error)
 	// Mkdir makes a directory.
 	Mkdir(ctx context.Context, dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (Object, error)
