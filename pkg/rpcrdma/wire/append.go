@@ -86,13 +86,16 @@ func (h *Header) appendLists(dst []byte) []byte {
 	for _, s := range h.Reads {
 		dst = AppendReadSegment(dst, s)
 	}
-	dst = AppendEnd(dst)
-	for i := range h.writes {
-		dst = appendChunk(dst, h.Write(i))
-	}
-	dst = AppendEnd(dst)
+	dst = h.appendWrites(AppendEnd(dst))
 	if h.HasReply {
 		return appendChunk(dst, h.Reply())
+	}
+	return AppendEnd(dst)
+}
+
+func (h *Header) appendWrites(dst []byte) []byte {
+	for i := range h.writes {
+		dst = appendChunk(dst, h.Write(i))
 	}
 	return AppendEnd(dst)
 }

@@ -64,6 +64,10 @@ type Header struct {
 	// Body is the body of another extension's operation, which the extension reuses.
 	Body any
 
+	// Limit and Remaining exist in the dialect V2WorkingGroup: the number of messages that the peer
+	// may have sent, and the bytes of an RPC message that follow a Middle.
+	Limit, Remaining uint32
+
 	// Align and Threshold exist in RDMA_MSGP (RFC 5666 section 3.9). Align is a power of two, or 0.
 	Align, Threshold uint32
 
@@ -115,7 +119,7 @@ func (h *Header) Reset() {
 	}
 	h.XID, h.Version, h.Credits, h.Procedure = 0, 0, 0, 0
 	h.Dialect, h.HasReply, h.Code, h.Low, h.High, h.Size, h.reply = V1, false, 0, 0, 0, 0, span{}
-	h.Align, h.Threshold = 0, 0
+	h.Align, h.Threshold, h.Limit, h.Remaining = 0, 0, 0, 0
 	h.Direction, h.Invalidate, h.Max, h.Index, h.Needed, h.Operation, h.Alias = 0, 0, 0, 0, 0, 0, false
 	h.Props.Reset()
 	h.Transmit.Reset()
@@ -137,7 +141,7 @@ func (h *Header) Parse(message [][]byte, lim *Limits) error {
 
 func (h *Header) parse(r *Reader, lim *Limits) error {
 	size := r.left
-	if size < ErrChunkSize && (!lim.Done || size != FixedSize) {
+	if size < ErrChunkSize && (size != FixedSize || !lim.Done && lim.V2 != V2WorkingGroup) {
 		return &ParseError{Field: "length", Reason: fmt.Sprintf("message has %d bytes, the shortest header has %d", size, MinSize)}
 	}
 	h.XID, h.Version = XID(r.Uint32()), r.Uint32()

@@ -28,7 +28,7 @@ type xdrType struct {
 	alias        bool
 }
 
-// xdrSpec is a description in XDR, limited to the features that docs/protocol-v2.x uses.
+// xdrSpec is a description in XDR, limited to the features that docs/protocol-v2*.x use.
 type xdrSpec struct {
 	tokens []string
 	consts map[string]uint32
@@ -40,9 +40,9 @@ var (
 	xdrToken   = regexp.MustCompile(`[A-Za-z_0-9]+|[{}()<>;:=,*]`)
 )
 
-func readSpec(t *testing.T) *xdrSpec {
+func readSpec(t *testing.T, name string) *xdrSpec {
 	t.Helper()
-	b, err := os.ReadFile("../../../docs/protocol-v2.x")
+	b, err := os.ReadFile("../../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ var bodies = map[Operation]string{
 
 // TestSpecification walks through each vector according to docs/protocol-v2.x.
 func TestSpecification(t *testing.T) {
-	s := readSpec(t)
+	s := readSpec(t, "protocol-v2.x")
 	for _, v := range vectors(t) {
 		if n, err := s.walk("header", v.msg); err != nil || n != v.size {
 			t.Errorf("%s: a header of %d bytes, want %d: %v", v.name, n, v.size, err)
@@ -253,7 +253,7 @@ func TestSpecification(t *testing.T) {
 
 // TestSpecificationNumbers compares the description's constants with ours.
 func TestSpecificationNumbers(t *testing.T) {
-	s := readSpec(t)
+	s := readSpec(t, "protocol-v2.x")
 	ours := map[string]uint32{
 		"RDMA2_VERSION": Version2, "CALL": uint32(Call), "REPLY": uint32(Reply), "SEG_TARGETABLE": Targetable,
 		"ERR_VERS": uint32(ErrVers), "ERR_BAD_XDR": uint32(BadXDR), "ERR_INVALID_OPTION": uint32(InvalidOption), "ERR_READ_CHUNKS": uint32(ReadChunks),
@@ -288,7 +288,11 @@ func TestSpecificationNumbers(t *testing.T) {
 // TestExamples compares the examples of docs/protocol-v2.md with the vectors: a block that begins
 // with "```message NAME".
 func TestExamples(t *testing.T) {
-	b, err := os.ReadFile("../../../docs/protocol-v2.md")
+	compareExamples(t, "protocol-v2.md", "v2-headers.txt", 10)
+}
+
+func compareExamples(t *testing.T, doc, file string, least int) {
+	b, err := os.ReadFile("../../../docs/" + doc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,15 +302,15 @@ func TestExamples(t *testing.T) {
 		for line := range strings.Lines(block[2]) {
 			got = append(got, words(t, line)...)
 		}
-		if want := message(t, block[1]); !bytes.Equal(got, want) {
+		if want := messageOf(t, file, block[1]); !bytes.Equal(got, want) {
 			t.Errorf("%s is\n%x, the vector is\n%x", block[1], got, want)
 		}
 	}
-	if len(blocks) < 10 {
+	if len(blocks) < least {
 		t.Errorf("only %d examples", len(blocks))
 	}
 	// Every name of a vector in the text is one.
 	for _, name := range regexp.MustCompile("`vector ([a-z0-9-]+)`").FindAllStringSubmatch(string(b), -1) {
-		message(t, name[1])
+		messageOf(t, file, name[1])
 	}
 }

@@ -68,6 +68,9 @@ var errorNames2 = [...]string{
 
 // Name returns a code's name in a version.
 func (c ErrorCode) Name(version uint32) string {
+	if c >= InvalidProperty {
+		return wgErrors[wgNumber(c)].name
+	}
 	if version == Version2 && c > 0 && int(c) < len(errorNames2) {
 		return errorNames2[c]
 	}
@@ -197,7 +200,11 @@ const Error2Size = FixedSize + 12
 // AppendError2 appends an RDMA2_ERROR message.
 func AppendError2(dst []byte, xid XID, credits Credits, f Fault2) []byte {
 	dst = AppendFixed(dst, xid, Version2, credits, Error)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(f.Code))
+	return appendFault(binary.BigEndian.AppendUint32(dst, uint32(f.Code)), f)
+}
+
+// appendFault appends the values of an error.
+func appendFault(dst []byte, f Fault2) []byte {
 	switch f.Code {
 	case ErrVers:
 		dst = binary.BigEndian.AppendUint32(dst, f.Low)

@@ -24,9 +24,11 @@ type vector struct {
 	msg  []byte
 }
 
-func vectors(t testing.TB) (all []vector) {
+func vectors(t testing.TB) []vector { return vectorsOf(t, "v2-headers.txt") }
+
+func vectorsOf(t testing.TB, file string) (all []vector) {
 	t.Helper()
-	b, err := os.ReadFile("testdata/v2-headers.txt")
+	b, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +60,11 @@ func words(t testing.TB, line string) []byte {
 	return b
 }
 
-func message(t testing.TB, name string) []byte {
+func message(t testing.TB, name string) []byte { return messageOf(t, "v2-headers.txt", name) }
+
+func messageOf(t testing.TB, file, name string) []byte {
 	t.Helper()
-	for _, v := range vectors(t) {
+	for _, v := range vectorsOf(t, file) {
 		if v.name == name {
 			return slices.Clone(v.msg)
 		}
@@ -78,12 +82,14 @@ func pieces(msg []byte, step int) (cut [][]byte) {
 
 // TestVectors parses each vector, with the receive cut at every place, and encodes it to the same
 // bytes.
-func TestVectors(t *testing.T) {
+func TestVectors(t *testing.T) { checkVectors(t, vectors(t), &limits2) }
+
+func checkVectors(t *testing.T, all []vector, lim *Limits) {
 	var h Header
-	for _, v := range vectors(t) {
+	for _, v := range all {
 		for step := 1; step <= len(v.msg); step++ {
 			cut := pieces(v.msg, step)
-			if err := h.Parse(cut, &limits2); err != nil {
+			if err := h.Parse(cut, lim); err != nil {
 				t.Fatalf("%s in pieces of %d: %v", v.name, step, err)
 			}
 			if h.Size != v.size {
