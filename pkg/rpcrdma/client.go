@@ -155,7 +155,7 @@ func (cl *Client) Negotiated() Negotiated {
 	defer out.mu.Unlock()
 	t := c.negotiated.Load()
 	return Negotiated{
-		Version: t.version, InlineCall: t.sendLimit, InlineReply: t.recvLimit, Padding: c.rfc5666.padding(t), ReadRead: c.rfc5666.reads(), Configured: c.rfc5666.isConfigured(),
+		Version: t.version, Dialect: t.dialect, InlineCall: t.sendLimit, InlineReply: t.recvLimit, Padding: c.rfc5666.padding(t), ReadRead: c.rfc5666.reads(), Configured: c.rfc5666.isConfigured(),
 		Granted: out.offered, Requested: out.asked(),
 		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 		Extensions: t.ext, MaxCallTransmissions: max(1, t.callLimit), MaxReplyTransmissions: max(1, t.replyLimit),

@@ -44,6 +44,11 @@ type Config struct {
 	Versions []int
 	// Extensions are the offered extensions of version 2.
 	Extensions Extensions
+	// Dialect is that of version 2: wire.V2RoundTrip, also for nil, or wire.V2WorkingGroup. The
+	// latter has no Extensions: properties and messages of several Sends are part of it.
+	Dialect wire.Dialect
+	// HostAuth authenticates hosts in the dialect wire.V2WorkingGroup.
+	HostAuth HostAuth
 	// Continuation and Placement configure the extensions of these names.
 	Continuation Continuation
 	Placement    Placement
@@ -155,6 +160,23 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
+// completeDialect checks the dialect of version 2. It decides about the extensions.
+func (cfg *Config) completeDialect() error {
+	switch cfg.Dialect {
+	case nil, wire.V2RoundTrip:
+		cfg.Limits.V2 = nil
+		return nil
+	case wire.V2WorkingGroup:
+	default:
+		return fmt.Errorf("rpcrdma: Config.Dialect is %v, must be one of version 2", cfg.Dialect)
+	}
+	if n := len(cfg.HostAuth.Material); n > maxHostAuth {
+		return fmt.Errorf("rpcrdma: Config.HostAuth.Material has %d bytes, must have %d at most", n, maxHostAuth)
+	}
+	cfg.Limits.V2, cfg.Extensions = cfg.Dialect, TransportProperties
+	return nil
+}
+
 // completeExtensions checks the extensions, and fills in their defaults.
 func (cfg *Config) completeExtensions() error {
 	for _, n := range []*int{&cfg.Continuation.MaxCallTransmissions, &cfg.Continuation.MaxReplyTransmissions} {
@@ -214,6 +236,9 @@ func (cfg *Config) completeVersions() error {
 	}
 	if extra := cfg.Extensions &^ allExtensions; extra != 0 {
 		return fmt.Errorf("rpcrdma: Config.Extensions has %#x, which is none", uint8(extra))
+	}
+	if err := cfg.completeDialect(); err != nil {
+		return err
 	}
 	if err := cfg.completeExtensions(); err != nil {
 		return err

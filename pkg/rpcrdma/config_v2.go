@@ -57,6 +57,19 @@ type Placement struct {
 // More of them only wait in the socket, while a server reads chunks when it has time for them.
 const NearArguments = 64 << 10
 
+// HostAuth exchanges proofs of who the hosts are, such as keys or tokens, with the properties of a
+// connection. They are in the clear, without protection against repetition.
+type HostAuth struct {
+	// Material is sent to the peer; at most 512 bytes. nil means none.
+	Material []byte
+	// Check looks at the peer's, nil if it has sent none. An error ends the connection. A nil Check
+	// accepts all.
+	Check func(material []byte) error
+}
+
+// maxHostAuth bounds the material in bytes: the first message has 1024 at most.
+const maxHostAuth = 512
+
 const (
 	defaultTransmissions = 16
 	maxTransmissions     = 256

@@ -18,6 +18,7 @@ type Conn struct {
 	requester  requester
 	negotiator negotiator
 	groups     groupReceiver
+	continued  continuation
 }
 
 // newConn makes a connection without an endpoint. Its receives can be prepared. They lie in shared,
@@ -43,6 +44,10 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	c.responder.init(&c.link)
 	c.requester.init(&c.link)
 	c.groups.init(&c.link, &c.responder, &c.requester, &c.negotiator)
+	c.continued = continuation{link: &c.link, in: &c.responder, out: &c.requester}
+	if c.workingGroup() {
+		c.gate = newSendGate(&c.work, &c.receives, server)
+	}
 	own := cfg.ReverseCredits // the calls of this side: as many as it asks credits for
 	if !server {
 		own = c.requester.account.Max()
@@ -102,6 +107,10 @@ func (c *Conn) run() {
 	c.responder.close()
 	c.negotiator.close()
 	c.groups.close()
+	c.continued.close()
+	if c.gate != nil {
+		c.gate.close()
+	}
 	c.recvMu.Unlock()
 	c.responder.orphans.Wait()
 	c.responder.share.Close()

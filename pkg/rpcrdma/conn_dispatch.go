@@ -49,6 +49,9 @@ func (c *Conn) handleBatch(batch []rdma.Completion) oncrpc.Corker {
 	c.requester.returnCredits()
 	c.negotiator.announce()
 	c.negotiator.grow()
+	if c.gate != nil {
+		c.gate.refresh(c.cfg.Pool)
+	}
 	return held
 }
 
@@ -64,6 +67,8 @@ func (c *Conn) Sent(ids []uint64) {
 			c.requester.doneSent(idIndex(id))
 		case idControl:
 			c.negotiator.sent()
+		case idGrant:
+			c.gate.sent()
 		}
 	}
 }
@@ -82,6 +87,14 @@ func (c *Conn) received(cp *rdma.Completion) {
 	ic.message = s.moveTo(ic.message[:0], cp.Bytes, &ic.Message, c.cfg.Pool)
 	err := ic.hdr.Parse(ic.message, &c.headerLimits)
 	ic.v2 = ic.hdr.Version == wire.Version2 && c.headerLimits.Version2
+	if c.negotiator.otherDialect(&ic.inbound, cp.Bytes) {
+		c.consume(&ic.inbound, s, false)
+		c.negotiator.refuseDialect(ic)
+		return
+	}
+	if c.gate != nil && ic.v2 {
+		c.gate.arrived(&ic.hdr)
+	}
 	if err != nil {
 		c.badHeader(ic, s, cp, err.(*wire.ParseError)) //nolint:errorlint // it is documented to be one
 		return
@@ -91,7 +104,7 @@ func (c *Conn) received(cp *rdma.Completion) {
 	if !versionKnown {
 		c.negotiator.fixVersion(&ic.hdr)
 	}
-	if c.grouped && c.groups.assemble(ic, s, cp) {
+	if c.grouped && c.groups.assemble(ic, s, cp) || c.gate != nil && ic.v2 && c.continued.part(ic, s, cp) {
 		return
 	}
 	switch p := ic.hdr.Procedure; {
@@ -103,7 +116,9 @@ func (c *Conn) received(cp *rdma.Completion) {
 		ic.recycle()
 	case ic.v2 && p != wire.Msg && p != wire.NoMsg:
 		c.consume(&ic.inbound, s, false)
-		if ic.hdr.Procedure != wire.Optional || !c.groups.extend(ic, cp) {
+		if c.gate != nil {
+			c.negotiator.wgConnProp(ic)
+		} else if ic.hdr.Procedure != wire.Optional || !c.groups.extend(ic, cp) {
 			c.negotiator.handleMessage(ic)
 		}
 	case p == wire.Done:
@@ -160,6 +175,9 @@ func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wi
 		// the other version.
 		ic.state = stateServing
 		ic.sendError(wire.Fault2{Code: wire.ErrVers})
+	case answer && err.Code == wire.ErrVers && c.gate != nil && c.gate.active.Load():
+		ic.v2, ic.hdr.Dialect = true, wire.V2WorkingGroup
+		ic.refuse(wire.VersionMismatch, BadVersion, "%v", err)
 	case answer && err.Code == wire.ErrVers:
 		ic.refuse(wire.ErrVers, BadVersion, "%v", err)
 	case answer:
@@ -175,7 +193,7 @@ func (c *Conn) badHeader(ic *inCall, s *recvBuffer, cp *rdma.Completion, err *wi
 // credit.
 func aboutProperties(h *wire.Header) bool {
 	switch h.Procedure {
-	case wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp:
+	case wire.ConnProp, wire.ReqProp, wire.RespProp, wire.UpdProp, wire.PropMiddle:
 		return true
 	}
 	return false

@@ -24,7 +24,7 @@ func (c *Conn) Negotiated() Negotiated {
 		calls = c.cfg.callTransmissions()
 	}
 	return Negotiated{
-		Version: t.version, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
+		Version: t.version, Dialect: t.dialect, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
 		Configured: c.rfc5666.isConfigured(), RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 		Extensions: t.ext, MaxCallTransmissions: calls, MaxReplyTransmissions: max(1, t.sendReplies),
 	}

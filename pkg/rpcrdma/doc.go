@@ -1,7 +1,7 @@
 // Package rpcrdma carries RPC messages over RDMA: RPC-over-RDMA version 1 (RFC 8166) with calls in
-// both directions (RFC 8167) and private data (RFC 8797), and version 2 (docs/protocol-v2.md). It
-// knows RPC and RDMA, and nothing of NFS: an oncrpc.Binding names the items of a message that may
-// be placed directly.
+// both directions (RFC 8167) and private data (RFC 8797), and version 2 (docs/protocol-v2.md,
+// docs/protocol-v2-wg.md). It knows RPC and RDMA, and nothing of NFS: an oncrpc.Binding names the
+// items of a message that may be placed directly.
 //
 // # Messages
 //
@@ -54,6 +54,8 @@
 //	  v2_negotiate, v2_terms, v2_properties, v2_resize
 //	  v2_groups           puts messages of several Sends together
 //	  v2_extension        further operations
+//	  v2_wg_*             the working group's dialect: terms, properties, credits, parts of messages and
+//	                      their continuation
 //	inbound             a message that arrived
 //	link, link_*        the endpoint, agreed values, and the queue of posted work
 //	recv_*              receives: buffers, queue, credits, and queues that connections share

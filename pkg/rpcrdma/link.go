@@ -33,9 +33,10 @@ type link struct {
 	near                  bool        // the round trip is at most Config.Placement.Near
 	callsOpen             atomic.Bool // calls may be sent: at a server, after its first answer
 	onOpen                func()
-	grouped               bool     // groups of transmissions may come; changed with recvMu held
-	zero                  []byte   // zeros to pad messages with, until the end
-	rfc5666               *rfc5666 // nil without such forms
+	grouped               bool      // groups of transmissions may come; changed with recvMu held
+	zero                  []byte    // zeros to pad messages with, until the end
+	rfc5666               *rfc5666  // nil without such forms
+	gate                  *sendGate // nil without the working group's dialect of version 2
 
 	// recvMu is held by whoever handles completions or runs the handler: Serve's goroutine, or that
 	// of a call that had to wait for memory. It is never taken in Sent.

@@ -11,6 +11,7 @@ const (
 	idFetch             // an RDMA Read of a reply; this and the next two are of RFC 5666 alone
 	idDone              // RDMA_DONE
 	idWithdraw          // the invalidation of a reply that the peer has read
+	idGrant             // the Send of credits alone, in the working group's dialect of version 2
 	idKind       = 0xffffffff_00000000
 )
 

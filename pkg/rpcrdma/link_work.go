@@ -37,10 +37,11 @@ type workQueue struct {
 	ep      rdma.Endpoint
 	credits *recvCredits
 	fail    func(error)
-	room    atomic.Int64 // work requests that the provider can take
-	waiting atomic.Int64 // batches
-	depth   int          // of the provider's queue
-	own     int          // messages that may be under way beyond the peer's credits
+	admit   func(*sendBatch) // if not nil, lets batches wait for credits before enqueue
+	room    atomic.Int64     // work requests that the provider can take
+	waiting atomic.Int64     // batches
+	depth   int              // of the provider's queue
+	own     int              // messages that may be under way beyond the peer's credits
 
 	mu          sync.Mutex
 	first, last *sendBatch
@@ -63,8 +64,17 @@ func (q *workQueue) init(credits *recvCredits, fail func(error), own, depth int)
 	q.room.Store(int64(depth))
 }
 
-// post posts b, or queues it. Memory in b stays untouched until it completes.
+// post posts b when the peer has receives for it. Memory in b stays untouched until it completes.
 func (q *workQueue) post(b *sendBatch) {
+	if q.admit != nil {
+		q.admit(b)
+		return
+	}
+	q.enqueue(b)
+}
+
+// enqueue posts b, or queues it.
+func (q *workQueue) enqueue(b *sendBatch) {
 	if q.waiting.Load() == 0 && q.reserveRoom(b) {
 		q.submit(b)
 		return

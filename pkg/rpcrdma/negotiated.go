@@ -43,6 +43,8 @@ type Negotiated struct {
 	// InlineCall and InlineReply are the inline thresholds, in bytes, from client to server and
 	// back.
 	InlineCall, InlineReply int
+	// Dialect is that of the headers.
+	Dialect wire.Dialect
 	// Granted is the number of credits in the server's last grant, Requested in the client's last
 	// request.
 	Granted, Requested int
@@ -99,4 +101,9 @@ type negotiated struct {
 	// receive is the length, as the peer knows it, of the part of our receives for headers and
 	// payload.
 	receive int
+
+	// In the working group's dialect of version 2: the most Middles of a call and of a reply, and
+	// the most segments of a header and bytes of one that the peer takes; otherwise 0.
+	callMiddles, replyMiddles int
+	segments, segment         int
 }

@@ -44,6 +44,7 @@ type recvCredits struct {
 	granted int // the credits that were granted last
 	most    int // the most that ever were
 	closed  bool
+	window  credit.Receives // where messages carry the limit of all that may come
 
 	generation uint32
 	unsent     [2]atomic.Int32 // answers of each generation
@@ -98,6 +99,7 @@ func (r *recvCredits) expected() bool {
 func (r *recvCredits) consume(s *recvBuffer, hold bool) {
 	r.mu.Lock()
 	r.posted--
+	r.window.Receive()
 	if hold {
 		r.held++
 	}

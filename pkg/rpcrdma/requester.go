@@ -301,10 +301,14 @@ type callBuilder struct {
 	replyChunk resultBuf // the memory of the Reply chunk
 	segs       []wire.Segment
 
-	padding   padded.Rule // of a call that is RDMA_MSGP
-	omitted   bool        // no memory is offered for a reply that may be long; see omitsChunks
-	lim       peerLimits
-	dialect   wire.Dialect
+	padding padded.Rule // of a call that is RDMA_MSGP
+	omitted bool        // no memory is offered for a reply that may be long; see omitsChunks
+	lim     peerLimits
+	dialect wire.Dialect
+	// In the working group's dialect of version 2: Middles of the call; the most Middles of a call
+	// and of a reply; the most bytes of a segment.
+	middles, callMiddles, replyMiddles, segment int
+
 	grouped   bool // the call is sent as a group
 	short     int  // missing credits for a group
 	group     *groupPlan

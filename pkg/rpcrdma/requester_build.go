@@ -19,6 +19,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 		return &RequestError{"the peer takes no calls of the reverse direction"}
 	}
 	b.lim, b.dialect, b.short = *out.peerLimits.Load(), t.dialect, 0
+	b.callMiddles, b.replyMiddles, b.segment = t.callMiddles, t.replyMiddles, t.segment
 	if t.groups && !o.noGroup && (!first || out.server) && !out.noGroups.Load() && !fitsInline(r, t) && !b.preferChunks(o) {
 		if done, err := b.buildGroup(o, t, asked); done || err != nil {
 			return err
@@ -51,7 +52,7 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if err != nil {
 		return err
 	}
-	head, err := b.header(o, size)
+	head, err := b.header(o, size+b.middles*wire.MiddleSize)
 	if err != nil {
 		return err
 	}
@@ -68,19 +69,27 @@ func (b *callBuilder) build(o *outCall, t *negotiated, asked int, first bool) er
 	if t.invalidate && len(o.regions) > 0 && out.ep.Attributes().RemoteInvalidation {
 		b.dialect.SetInvalidate(head, wire.Handle(o.regions[0].handle))
 	}
-	b.gather = append(b.gather[:0], head)
+	last := 0
+	b.gather, b.send.wrs = append(b.gather[:0], head), b.send.wrs[:0]
 	if proc != wire.NoMsg {
 		if 1+len(b.out) > out.maxGather {
 			if err := b.join(out); err != nil {
 				return err
 			}
 		}
+		n := split.Length(b.out)
+		if b.middles > 0 { // the last message is behind them
+			p := parts{wire.XID(o.xid), wire.Call, sendLimit, head[len(head):]}
+			b.send.wrs, b.gather, b.out = p.appendSends(b.send.wrs, b.gather, b.out, b.middles, n)
+			last = len(b.gather)
+			b.gather = append(b.gather, head)
+		}
 		b.gather = append(b.gather, b.out...)
-		out.cfg.Observer.Transferred(InlineCall, split.Length(b.out))
+		out.cfg.Observer.Transferred(InlineCall, n)
 	} else {
 		out.cfg.Observer.Transferred(LongCall, split.Length(b.out))
 	}
-	b.send.wrs = append(b.send.wrs[:0], rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather})
+	b.send.wrs = append(b.send.wrs, rdma.WorkRequest{ID: idRequest | uint64(o.id), Op: rdma.Send, Signaled: true, Local: b.gather[last:]})
 	return nil
 }
 
@@ -128,6 +137,10 @@ func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 	if inline && o.room == 0 || !inline && o.omitsChunks() {
 		return size, nil
 	}
+	continues := o.room == 0 && b.replyMiddles > 0 && middles(r.Plan.MaxReply, b.dialect.ReplySize(), limit) <= b.replyMiddles
+	if out.server && continues {
+		return size, nil
+	}
 	if out.server {
 		return 0, &RequestError{fmt.Sprintf("its reply may have %d bytes, a call of the reverse direction is limited to %d inline", r.Plan.MaxReply, limit-size)}
 	}
@@ -141,6 +154,9 @@ func (b *callBuilder) planReply(o *outCall, limit int) (size int, err error) {
 		if size, long = writes, o.room; long == 0 {
 			return size, nil
 		}
+	}
+	if continues {
+		return size, nil
 	}
 	b.hasLong = true
 	if err := b.replyChunk.alloc(out.cfg.Pool, long); err != nil {
@@ -266,6 +282,11 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
 		if size+split.Length(b.out) <= limit {
+			b.foreign = b.foreign || len(b.cuts) > 0
+			return wire.Msg, size, nil
+		}
+		if n := middles(split.Length(b.out), size, limit); n <= b.callMiddles && size <= limit {
+			b.middles = n
 			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
@@ -459,6 +480,9 @@ func (b *callBuilder) appendPlace(o *outCall, head []byte, p *resultBuf) ([]byte
 
 // expose lets the peer reach mem until invalidate.
 func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
+	if n := o.build.segment; n > 0 && len(mem) > n {
+		return wire.Segment{}, &RequestError{fmt.Sprintf("a segment has %d bytes, the peer takes %d at most", len(mem), n)}
+	}
 	remote, err := o.out.ep.Expose(mem, access)
 	if err != nil {
 		return wire.Segment{}, fmt.Errorf("rpcrdma: expose %d bytes: %w", len(mem), err)
@@ -493,7 +517,7 @@ func (b *callBuilder) release(out *requester) {
 	}
 	b.replyChunk.release()
 	b.writes, b.hasLong, b.foreign, b.grouped, b.padding = 0, false, false, false, padded.Rule{}
-	b.omitted = false
+	b.omitted, b.middles = false, 0
 	if b.group != nil {
 		b.group.planner.Reset()
 	}

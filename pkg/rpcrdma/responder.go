@@ -166,6 +166,7 @@ type inCall struct {
 	lists   [][]byte  // memory of gather and scatter lists
 	work    sendBatch // RDMA Reads, or the answer
 	long    int       // bytes that go to the Reply chunk
+	middles int       // messages before the last one of the answer
 	granted creditGrant
 
 	// the answer is posted and has not completed; the goroutine that resets it frees the call

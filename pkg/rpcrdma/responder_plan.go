@@ -133,7 +133,8 @@ func (ic *inCall) capacity() int {
 		return ic.groupCapacity()
 	}
 	h := &ic.hdr
-	n := max(0, ic.in.negotiated.Load().sendLimit-ic.answerSize())
+	t := ic.in.negotiated.Load()
+	n := max(0, t.sendLimit-ic.answerSize()) + t.replyMiddles*middleRoom(t.sendLimit)
 	if h.HasReply {
 		n = max(n, int(min(wire.Length(h.Reply()), uint64(bufpool.MaxSize))))
 	}

@@ -208,11 +208,12 @@ func (ic *inCall) placed() *roomError {
 func (ic *inCall) place() *roomError {
 	in, h := ic.in, &ic.hdr
 	size := ic.answerSize()
-	limit := in.negotiated.Load().sendLimit
+	t := in.negotiated.Load()
+	limit := t.sendLimit
 	if size > limit {
 		return noRoom(wire.System, 0, 0, "the reply's header has %d bytes, the inline threshold is %d", size, limit)
 	}
-	if _, err := ic.newHead(size); err != nil {
+	if _, err := ic.newHead(size + t.replyMiddles*wire.MiddleSize); err != nil {
 		return noRoom(wire.System, 0, 0, "%v", err)
 	}
 	ic.matchWrites()
@@ -240,12 +241,16 @@ func (ic *inCall) place() *roomError {
 	if ic.out, ok = ic.split.Rest(ic.out); !ok {
 		return noRoom(wire.System, 0, 0, "an item's position is beyond the end of the reply")
 	}
-	ic.long = 0
+	ic.long, ic.middles = 0, 0
 	inline := split.Length(ic.out)
 	if size+inline <= limit {
 		return nil
 	}
 	room := wire.Length(h.Reply())
+	if n := middles(inline, size, limit); uint64(inline) > room && n <= t.replyMiddles {
+		ic.middles = n
+		return nil
+	}
 	if uint64(inline) > room {
 		return noRoom(wire.ReplyResource, 0, inline,
 			"%d bytes of the reply are not placed: its Reply chunk has %d, and with a header of %d they exceed the inline threshold of %d",
@@ -363,11 +368,15 @@ func (ic *inCall) finishReply(head []byte) {
 			return
 		}
 	}
-	at := len(ic.lists)
-	ic.lists = append(append(ic.lists, head), ic.out...)
 	if len(ic.work.wrs) > 0 {
 		in.recent.record(h.XID, ic.work.wrs)
 	}
+	if ic.middles > 0 {
+		p := parts{h.XID, wire.Reply, in.negotiated.Load().sendLimit, head[len(head):]}
+		ic.work.wrs, ic.lists, ic.out = p.appendSends(ic.work.wrs, ic.lists, ic.out, ic.middles, split.Length(ic.out))
+	}
+	at := len(ic.lists)
+	ic.lists = append(append(ic.lists, head), ic.out...)
 	wr := rdma.WorkRequest{ID: idAnswer | uint64(ic.id), Op: rdma.Send, Signaled: true, Local: ic.lists[at:]}
 	if handle, ok := ic.handleToInvalidate(); ok && in.negotiated.Load().invalidate {
 		wr.Op, wr.Invalidate = rdma.SendWithInvalidate, uint32(handle)

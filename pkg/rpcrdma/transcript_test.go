@@ -50,6 +50,7 @@ import (
 // Tokens of messages are words, decimal or 0x…, and
 //
 //	MSG NOMSG MSGP DONE ERROR OPTIONAL CONNPROP REQPROP RESPROP UPDPROP, CALL REPLY, tail
+//	GRANT and so on              a header type of the working group's dialect; see headerTypes
 //	NAME, NAME:n                 a segment: all of the memory, or n bytes of it; NAME:n+m is the n bytes
 //	                             from m on
 //	NAME:handle                  its handle
@@ -76,7 +77,7 @@ type transcript struct {
 }
 
 func TestTranscripts(t *testing.T) {
-	for _, role := range []string{"responder", "requester", "responder2", "requester2", "responder-ext", "requester-ext"} {
+	for _, role := range []string{"responder", "requester", "responder2", "requester2", "responder-ext", "requester-ext", "responder-wg", "requester-wg"} {
 		files, err := filepath.Glob("testdata/" + role + "/*.txt")
 		if err != nil || len(files) == 0 {
 			t.Fatal(err, len(files))
@@ -170,6 +171,27 @@ func (x *transcript) connect(role string, options []string) (err error) {
 	case "responder2":
 		x.w = newEnv(x.t, o, func(cfg *Config) {
 			cfg.Versions, cfg.Extensions, cfg.Credits = []int{1, 2}, TransportProperties, credit.Static(8)
+		})
+	case "responder-wg":
+		x.w = newEnv(x.t, o, func(cfg *Config) {
+			workingGroup(cfg)
+			cfg.Versions, cfg.Credits = []int{1, 2}, credit.Static(8)
+		})
+	case "requester-wg":
+		answer := words(3, 1, 4, 4096, 2, 4, 4096, 4, 4, 32)
+		for _, o := range options {
+			if v, ok := strings.CutPrefix(o, "answer="); ok {
+				answer, _ = x.bytes(strings.Split(v, ","))
+			}
+		}
+		x.c, x.p, x.w, err = dial2(x.t, func(cfg *Config) {
+			workingGroup(cfg)
+			cfg.Versions, cfg.Continuation = []int{1, 2}, Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 3}
+			if slices.Contains(options, "handler") {
+				cfg.Handler = new(testHandler)
+			}
+		}, func(h *wire.Header) []byte {
+			return slices.Concat(words(uint32(h.XID), 2, 8, 7), answer)
 		})
 	case "responder-ext":
 		x.w = newEnv(x.t, o, func(cfg *Config) {
@@ -318,6 +340,16 @@ func (x *transcript) command(name string, args []string) error {
 
 // goesOn makes further calls, and looks whether all receives and credits are back.
 func (x *transcript) goesOn() error {
+	if x.c == nil && x.w.server.cfg.Dialect == wire.V2WorkingGroup {
+		for xid := 1000; xid < 1016; xid++ {
+			x.p.send(append(words(xid, 2, xid, 10, 0, 0, 0, 0), rpcCall(xid, procNull)...))
+			if b := x.p.get().b; !bytes.Equal(b[12:], words(13, 0, xid, 1, 0, 0, 0, 0)) {
+				return fmt.Errorf("answer to a further call: %x", b)
+			}
+		}
+		x.w.waitIdle()
+		return nil
+	}
 	if x.c == nil {
 		for xid := 1000; xid < 1016; xid++ {
 			x.p.send(append(words(xid, 2, 8, 0, 0, 0, 0, 0, 0), rpcCall(xid, procNull)...))
@@ -487,7 +519,16 @@ func (x *transcript) bytes(tokens []string) (b, mask []byte) {
 	return b, mask
 }
 
+// headerTypes are those of the working group's dialect.
+var headerTypes = map[string]int{
+	"GRANT": 5, "CONNPROP_MIDDLE": 6, "CONNPROP_FINAL": 7, "CALL_EXTERNAL": 8, "CALL_MIDDLE": 9, "CALL_INLINE": 10,
+	"REPLY_EXTERNAL": 11, "REPLY_MIDDLE": 12, "REPLY_INLINE": 13,
+}
+
 func (x *transcript) token(tok string) (b []byte, any bool) {
+	if n, ok := headerTypes[tok]; ok {
+		return words(n), false
+	}
 	switch tok {
 	case "MSG":
 		return words(0), false

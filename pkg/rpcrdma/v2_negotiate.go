@@ -40,6 +40,9 @@ func (k *negotiator) choose(ctx context.Context) error {
 	props := k.properties()
 	k.recvMu.Unlock()
 	err := k.sendControl(xid, func(dst []byte) []byte {
+		if k.workingGroup() {
+			return wire.AppendConnProp(dst, xid, 0, k.wgProperties(), false)
+		}
 		if k.cfg.has(TransportProperties) {
 			return wire.AppendProperties(dst, xid, asked, wire.Call, wire.ConnProp, props, false)
 		}

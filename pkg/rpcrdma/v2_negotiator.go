@@ -27,10 +27,12 @@ type negotiator struct {
 	chosen        chan struct{} // at a client: closed when the version is known
 
 	// The following are changed with recvMu held.
-	values    wire.Values // the peer's properties
-	gotProps  bool        // the peer has sent RDMA2_CONNPROP
-	sentProps bool        // this side has sent it
-	mutable   uint32      // bit n: the peer may change property n
+	values    wire.Values   // the peer's properties
+	wgValues  wire.WGValues // the same in the working group's dialect
+	gotMiddle bool          // the peer has sent a part of its properties there
+	gotProps  bool          // the peer has sent RDMA2_CONNPROP
+	sentProps bool          // this side has sent it
+	mutable   uint32        // bit n: the peer may change property n
 	// the size of receives that the peer knows, if it is smaller than configured; else 0
 	shrunk    int
 	growing   int   // the size of receives to come, if the peer does not know it yet; else 0
@@ -57,4 +59,5 @@ type badReply struct {
 
 func (k *negotiator) init(l *link, out *requester, prepareGroups func() error) {
 	k.link, k.out, k.prepareGroups, k.chosen = l, out, prepareGroups, make(chan struct{})
+	k.wgValues = wire.DefaultWGValues
 }

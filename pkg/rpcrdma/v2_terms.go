@@ -22,6 +22,9 @@ func (k *negotiator) negotiatedV1(version int) *negotiated {
 // negotiatedV2 returns the values of version 2, from the properties of the peer so far. recvMu is
 // held.
 func (k *negotiator) negotiatedV2() *negotiated {
+	if k.workingGroup() {
+		return k.negotiatedWG()
+	}
 	peer := &k.values
 	t := &negotiated{
 		version:    wire.Version2,
@@ -80,6 +83,9 @@ func (k *negotiator) backGroups() bool {
 func (k *negotiator) adopt(t *negotiated) {
 	k.headerLimits.Version2, k.headerLimits.NoVersion1 = t.version == wire.Version2, t.version == wire.Version2
 	k.negotiated.Store(t)
+	if k.gate != nil {
+		k.gate.active.Store(t.version == wire.Version2)
+	}
 	if k.server {
 		k.receives.setStructure(k.receiveSegments(), spareReceives)
 	} else {
@@ -94,7 +100,7 @@ func (k *negotiator) fixVersion(h *wire.Header) {
 	case h.Procedure == wire.Error || h.Version == wire.Version1 && h.Procedure == wire.Done:
 	case h.Version == wire.Version1:
 		k.adopt(k.negotiatedV1(wire.Version1))
-	case h.Procedure == wire.ConnProp && k.cfg.has(TransportProperties):
+	case (h.Procedure == wire.ConnProp || h.Procedure == wire.PropMiddle) && k.cfg.has(TransportProperties):
 	default:
 		if err := k.prepareGroups(); err != nil {
 			k.fail(err)

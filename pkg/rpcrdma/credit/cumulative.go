@@ -22,27 +22,31 @@ func (s *Sends) MayGrant() bool { return s.Free() >= 0 }
 func (s *Sends) Send(n int) { s.sent += uint32(n) }
 
 // Receives is the receiver's side: it sets the limit of the peer.
-type Receives struct{ received, told uint32 }
+type Receives struct {
+	received, announced uint32
+	window              int32 // messages that the peer could send when it was announced
+}
 
 // NewReceives returns the state at the beginning.
-func NewReceives() Receives { return Receives{told: 1} }
+func NewReceives() Receives { return Receives{announced: 1, window: 1} }
 
 // Receive counts a message.
 func (r *Receives) Receive() { r.received++ }
 
-// Tell returns the limit for the next message, with so many receives posted. One of them is for a
-// message of credits alone.
-func (r *Receives) Tell(posted int) uint32 {
-	r.told = r.received + uint32(posted) - 1
-	return r.told
+// Announce returns the limit for the next message, with so many receives posted. One of them is for
+// a message of credits alone.
+func (r *Receives) Announce(posted int) uint32 {
+	r.window = int32(posted - 1)
+	r.announced = r.received + uint32(r.window)
+	return r.announced
 }
 
 // Due reports whether the peer is to learn of more receives now: it has used more than half of
-// those that it could know of.
+// those that it knows.
 func (r *Receives) Due(posted int) bool {
-	left := int32(r.told - r.received)
-	return left < int32(posted-1) && 2*left < int32(posted-1)
+	left := int32(r.announced - r.received)
+	return left < int32(posted-1) && 2*left < max(r.window, 1)
 }
 
 // Overrun reports whether the peer has sent more than it may.
-func (r *Receives) Overrun() bool { return int32(r.received-r.told) > 1 }
+func (r *Receives) Overrun() bool { return int32(r.received-r.announced) > 1 }

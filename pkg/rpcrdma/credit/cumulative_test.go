@@ -30,7 +30,7 @@ func newModelPeer(room int) *modelPeer {
 
 func (p *modelPeer) send(grant bool) {
 	p.sends.Send(1)
-	p.line = append(p.line, p.receives.Tell(p.posted))
+	p.line = append(p.line, p.receives.Announce(p.posted))
 	p.grant = append(p.grant, grant)
 }
 
@@ -89,7 +89,7 @@ func TestCumulativeModel(t *testing.T) {
 			start := uint32(r.IntN(100)) - 50
 			for _, p := range []*modelPeer{a, b} {
 				p.sends = Sends{start, start + 1}
-				p.receives = Receives{start, start + 1}
+				p.receives = Receives{start, start + 1, 1}
 			}
 		}
 		a.want, b.want = r.IntN(400), 0

@@ -14,9 +14,12 @@ type v2WorkingGroup struct{}
 
 // Further procedures of this dialect, by numbers that are on no wire.
 const (
-	Grant      Procedure = 0x100 + iota // RDMA2_GRANT: credits alone
-	Middle                              // RDMA2_CALL_MIDDLE, RDMA2_REPLY_MIDDLE: a part of an RPC message, not the last
-	PropMiddle                          // RDMA2_CONNPROP_MIDDLE: properties, and more of them follow
+	// Grant is RDMA2_GRANT: credits alone.
+	Grant Procedure = 0x100 + iota
+	// Middle is RDMA2_CALL_MIDDLE or RDMA2_REPLY_MIDDLE: a part of an RPC message, not the last.
+	Middle
+	// PropMiddle is RDMA2_CONNPROP_MIDDLE: properties, and more of them follow.
+	PropMiddle
 )
 
 // Error codes of this dialect alone, by numbers that are on no wire.

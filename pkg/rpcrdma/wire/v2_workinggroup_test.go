@@ -248,3 +248,6 @@ func FuzzHeaderWG(f *testing.F) {
 		}
 	})
 }
+
+// TestWGExamples compares the examples of docs/protocol-v2-wg.md with the vectors.
+func TestWGExamples(t *testing.T) { compareExamples(t, "protocol-v2-wg.md", wgFile, 7) }
