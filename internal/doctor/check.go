@@ -112,6 +112,10 @@ func (h *Host) checkDevices(devices []Device, w Wanted) (ps []Problem) {
 }
 
 func (h *Host) checkDevice(d *Device, w Wanted, say report) {
+	if d.Removing {
+		say(DeviceMissing, "the RDMA device %s is being removed, and the kernel waits for the programs that have it open: end them (lsof | grep uverbs, on the node). A pod gets another device when it is deleted", d.Name)
+		return
+	}
 	if d.Open != nil && d.Verbs == "" {
 		say(DeviceNodeMissing, "%s has no character device: %v", d.Name, d.Open)
 	} else if d.Open != nil && h.Folder {

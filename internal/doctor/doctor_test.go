@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -197,7 +198,7 @@ func TestReadDevices(t *testing.T) {
 			{Index: 1, Address: netip.MustParseAddr("10.0.2.15"), Interface: "eth0", Type: "RoCE v2"},
 			{Index: 10, Address: netip.MustParseAddr("fd00::1")},
 		}}}},
-		{Name: "siw0", IWARP: true, Open: errors.New("the module ib_uverbs is not loaded")},
+		{Name: "siw0", IWARP: true, Removing: true},
 	}
 	errs := cmp.Comparer(func(a, b error) bool { return (a == nil) == (b == nil) && (a == nil || a.Error() == b.Error()) })
 	if d := cmp.Diff(want, got, errs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
@@ -208,6 +209,10 @@ func TestReadDevices(t *testing.T) {
 	}
 	if got[0].Transport() != "RoCE" || got[1].Transport() != "iWARP" {
 		t.Errorf("%s and %s", got[0].Transport(), got[1].Transport())
+	}
+	maps.DeleteFunc(sys, func(name string, _ *fstest.MapFile) bool { return strings.HasPrefix(name, "class/infiniband_verbs/") })
+	if d := readDevices(sys, nil)[1]; d.Removing || d.Open == nil || d.Open.Error() != "the module ib_uverbs is not loaded" {
+		t.Errorf("without the module: %+v", d)
 	}
 }
 

@@ -80,7 +80,9 @@ type Device struct {
 	// Verbs is the character device, "uverbs0"; Open is the error of opening it, nil on success.
 	Verbs string
 	Open  error
-	Ports []Port
+	// Removing means that the kernel removes the device once no program has it open.
+	Removing bool
+	Ports    []Port
 }
 
 // Transport returns InfiniBand, RoCE or iWARP.
@@ -171,15 +173,20 @@ func readDevices(sys fs.FS, open func(string) error) (all []Device) {
 	for _, f := range files {
 		nodes[read(sys, f)] = path.Base(path.Dir(f))
 	}
+	_, err := fs.Stat(sys, "class/infiniband_verbs")
+	loaded := err == nil
 	entries, _ := fs.ReadDir(sys, class)
 	for _, e := range entries {
 		at := path.Join(class, e.Name())
 		d := Device{Name: e.Name(), GUID: read(sys, path.Join(at, "node_guid")), Verbs: nodes[e.Name()],
 			IWARP: strings.Contains(read(sys, path.Join(at, "node_type")), "RNIC")}
-		if d.Verbs == "" {
-			d.Open = errors.New("the module ib_uverbs is not loaded")
-		} else {
+		switch {
+		case d.Verbs != "":
 			d.Open = open("/dev/infiniband/" + d.Verbs)
+		case loaded: // a removal begins with the character device
+			d.Removing = true
+		default:
+			d.Open = errors.New("the module ib_uverbs is not loaded")
 		}
 		ports, _ := fs.ReadDir(sys, path.Join(at, "ports"))
 		for _, p := range ports {

@@ -46,6 +46,7 @@ func TestFaults(t *testing.T) {
 		says       []string
 	}{
 		{name: "healthy", file: "healthy.txt", want: on},
+		{name: "a device that programs keep from being removed", file: "healthy.txt", change: []string{"uverbs0/ibdev rxe0", "abi_version 6"}, want: on, says: []string{"DeviceMissing: the RDMA device rxe0 is being removed|programs that have it open"}},
 		{name: "no GID", file: "no-gid.txt", want: on, says: []string{"GIDMissing: rxe0 has no GID for the address 10.9.0.1 yet, although g0"}},
 		{name: "version 1", file: "healthy.txt", change: []string{"RoCE v2", "IB/RoCE v1"}, want: on, says: []string{"RoCEv1Only: the GID of rxe0 for 10.9.0.1"}},
 		{name: "interface down", file: "interface-down.txt", want: on, says: []string{"PortDown: port 1 of rxe0 is DOWN, because its network interface g0 is down"}},

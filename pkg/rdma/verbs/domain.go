@@ -213,6 +213,7 @@ func (d *domain) join(dev *device) (*space, error) {
 		if pd == nil {
 			return nil, fmt.Errorf("verbs: a protection domain of %s: %w", dev.name, err)
 		}
+		countSpace(dev.context, 1)
 		s = &space{pd: pd, access: C.IBV_ACCESS_LOCAL_WRITE}
 		// data are touched only after a completion, which is ordered in any case
 		if !d.p.cfg.StrictOrdering {
@@ -276,7 +277,9 @@ func (s *space) free() {
 			C.ibv_dereg_mr(a.mr)
 		}
 	}
+	context := s.pd.context
 	C.ibv_dealloc_pd(s.pd)
+	countSpace(context, -1)
 }
 
 // Close implements [rdma.Domain].

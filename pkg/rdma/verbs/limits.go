@@ -8,14 +8,10 @@ package verbs
 import "C"
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -43,7 +39,7 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 		if errno := C.sv_limits_of(id.verbs, id.port_num, &d.limits); errno != 0 {
 			return nil, fmt.Errorf("verbs: asking %s for its limits: %w", d.name, syscall.Errno(errno))
 		}
-		p.devices[id.verbs], p.opened[id.verbs] = d, pathOf(id.verbs)
+		p.devices[id.verbs], p.opened[id.verbs] = d, handleOf(id.verbs)
 		delete(p.gone, id.verbs) // the address was used before
 		d.warn(p.cfg.Logger)
 		watch(id.verbs, d.name, p.cfg.Logger)
@@ -54,8 +50,6 @@ func (p *provider) deviceOf(id *C.struct_rdma_cm_id) (*device, error) {
 	return d, nil
 }
 
-func pathOf(context *C.struct_ibv_context) string { return C.GoString(&context.device.dev_path[0]) }
-
 // warn logs faults of a device that keep it from working.
 func (d *device) warn(log *slog.Logger) {
 	if d.limits.node_guid == 0 {
@@ -65,102 +59,6 @@ func (d *device) warn(log *slog.Logger) {
 	if d.limits.port_active == 0 {
 		log.Warn("the port of the RDMA device is down", "device", d.name)
 	}
-}
-
-// lookout is the interval of checks for removed devices.
-const lookout = time.Second / 4
-
-// lookOut ends the connections on devices that are being removed. The connection manager's events
-// do not cover software devices: the kernel first waits until all programs have closed them.
-func (p *provider) lookOut() {
-	for range time.Tick(lookout) {
-		for context, on := range p.removed() {
-			for _, r := range on {
-				r.happened(event{kind: C.RDMA_CM_EVENT_DEVICE_REMOVAL, context: context})
-			}
-			p.lost(context) // even if only registered memory is left on it
-		}
-	}
-}
-
-// removed returns the removed devices, and the users of each.
-func (p *provider) removed() map[*C.struct_ibv_context][]receiver {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	gone := map[*C.struct_ibv_context][]receiver{}
-	for context, path := range p.opened {
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		gone[context] = nil
-		for _, r := range p.tokens {
-			if r.context() == context {
-				gone[context] = append(gone[context], r)
-			}
-		}
-	}
-	return gone
-}
-
-// lost drops a removed device.
-func (p *provider) lost(context *C.struct_ibv_context) {
-	p.mu.Lock()
-	dev := p.devices[context]
-	_, opened := p.opened[context]
-	delete(p.devices, context)
-	delete(p.opened, context)
-	var domains []*domain
-	for d := range p.domains {
-		domains = append(domains, d)
-	}
-	p.mu.Unlock()
-	if !opened {
-		return // another id has reported it
-	}
-	unwatch(context) // before librdmacm closes the device
-	if dev != nil {
-		dev.lost.Store(true)
-		for _, d := range domains {
-			d.lose(dev)
-		}
-	}
-	p.mu.Lock()
-	// only now, when no registration without an endpoint is left, may it be closed
-	p.gone[context] = struct{}{}
-	p.mu.Unlock()
-	reread()
-}
-
-// destroyOf destroys an id that may have been on a device. librdmacm keeps that open. If it is
-// removed, librdmacm closes it with the last of its ids, but only when it reads the list of devices
-// again.
-func (p *provider) destroyOf(id *C.struct_rdma_cm_id) {
-	context, path := id.verbs, ""
-	if context != nil {
-		path = pathOf(context)
-	}
-	destroyID(id)
-	if context == nil {
-		return
-	}
-	p.mu.Lock()
-	_, gone := p.gone[context]
-	if !gone {
-		p.opened[context] = path
-	}
-	p.mu.Unlock()
-	if gone {
-		reread()
-	}
-}
-
-// reread makes librdmacm read the list of devices.
-func reread() {
-	manager().do(newCall(func() {
-		if list := C.rdma_get_devices(nil); list != nil {
-			C.rdma_free_devices(list)
-		}
-	}))
 }
 
 // A connection has up to maxWindows memory windows. With fewer than minWindows possible, it has

@@ -35,10 +35,8 @@ type provider struct {
 	tokens  map[uintptr]receiver
 	token   uintptr
 	devices map[*C.struct_ibv_context]*device
-	// including those of ids that never connected; their paths in /sys, as long as they can be
-	// opened
-	opened  map[*C.struct_ibv_context]string
-	gone    map[*C.struct_ibv_context]struct{} // removed ones
+	opened  map[*C.struct_ibv_context]handle // including those of ids that never connected
+	gone    map[*C.struct_ibv_context]handle // removed ones
 	domains map[*domain]struct{}
 
 	refuses func(requests int) bool // for tests: the device refuses a queue of that length
@@ -67,7 +65,7 @@ func New(cfg Config) (rdma.Provider, error) {
 	}
 	p := &provider{cfg: cfg, channel: channel, event: (*C.struct_sv_event)(C.calloc(1, C.sizeof_struct_sv_event)),
 		tokens: map[uintptr]receiver{}, devices: map[*C.struct_ibv_context]*device{},
-		opened: map[*C.struct_ibv_context]string{}, gone: map[*C.struct_ibv_context]struct{}{}, domains: map[*domain]struct{}{}}
+		opened: map[*C.struct_ibv_context]handle{}, gone: map[*C.struct_ibv_context]handle{}, domains: map[*domain]struct{}{}}
 	file, err := pollable(int(channel.fd))
 	if err != nil {
 		C.free(ptr(p.event))

@@ -10,7 +10,6 @@ bin=$1 device=$2 cycles=$3 image=${4:-}
 net_up
 ip link set eth0 mtu 4500                   # rxe's packets are what costs time: with this they have 4 KiB
 ulimit -l unlimited
-rdma_up siw lo siw9                         # librdmacm does not close the last device that there is: another one has to be there before
 rdma_up "$device"
 
 . "$TESTDATA/suite.sh"
