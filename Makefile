@@ -64,6 +64,7 @@ test-operator: ## API and operator against a real kube-apiserver, with gateways 
 test-verbs: ## adapters: software RoCE and iWARP devices in the guest; FULL=1
 	@hack/deps kernel verbs
 	@hack/vm/prepare
+	@$(if $(FULL),hack/vm/prepare -k 6.12)
 	CGO_ENABLED=1 go test -tags verbs -count=1 ./pkg/rdma/verbs
 	go test -tags 'kernel verbs' -timeout 60m -count=1 -v ./test/verbs $(if $(FULL),-args -full)
 
@@ -78,6 +79,7 @@ test-sriov: ## Kubernetes with virtual functions of an emulated SR-IOV adapter; 
 	@hack/vm/prepare -k 6.12
 	@hack/sriov/prepare
 	@hack/k8s/prepare kubernetes etcd helm sriovdp multus
+	go test -tags 'kernel verbs' -timeout 15m -count=1 -v -run '^TestReused$$' ./test/verbs -args -full
 	go test -tags cluster -timeout 40m -count=1 -v -run '^TestSRIOV$$' ./test/cluster
 
 test-full: ## make test, each fuzz target for a minute, each NFS version

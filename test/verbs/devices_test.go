@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-var full = flag.Bool("full", false, "1,000 connections one after the other")
+var full = flag.Bool("full", false, "1,000 connections one after the other; Linux 6.12")
 
 var root = func() string {
 	dir, err := filepath.Abs("../..")
@@ -54,18 +54,30 @@ func TestDevices(t *testing.T) {
 	for device, image := range map[string]string{"rxe": filepath.Join(dir, "gateway-verbs.tar"), "siw": ""} {
 		t.Run(device, func(t *testing.T) {
 			t.Parallel()
-			inGuest(t, limit, "device.sh", dir, device, strconv.Itoa(cycles), image)
+			inGuest(t, "6.1", limit, "device.sh", dir, device, strconv.Itoa(cycles), image)
 		})
 	}
+}
+
+// TestReused runs testdata/reused.sh on Linux 6.12, whose siw sends from the memory of unsignaled
+// requests after their completion. Linux 6.1's does not.
+func TestReused(t *testing.T) {
+	if !*full {
+		t.Skip("only with -full, and in make test-sriov")
+	}
+	needGuest(t)
+	dir := t.TempDir()
+	build(t, dir, "test", "-c", "-tags", "verbs", "-o", "FOLDER", "./pkg/rdma/verbs")
+	inGuest(t, "6.12", 10*time.Minute, "reused.sh", dir)
 }
 
 // verdict matches a guest's result of a case.
 var verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): Test(\S+) \((\S+)\)`)
 
-// inGuest runs a script of testdata. Its cases are subtests.
-func inGuest(t *testing.T, limit time.Duration, script string, args ...string) {
+// inGuest runs a script of testdata on a series of Linux. Its cases are subtests.
+func inGuest(t *testing.T, series string, limit time.Duration, script string, args ...string) {
 	testdata := filepath.Join(root, "test/verbs/testdata")
-	guest := exec.Command(filepath.Join(root, "hack/vm/run"), append([]string{"-t", strconv.Itoa(int(limit.Seconds())), "-e", "TESTDATA=" + testdata,
+	guest := exec.Command(filepath.Join(root, "hack/vm/run"), append([]string{"-k", series, "-t", strconv.Itoa(int(limit.Seconds())), "-e", "TESTDATA=" + testdata,
 		"-e", "GANESHA=" + filepath.Join(root, "hack/ganesha/run"), filepath.Join(testdata, script)}, args...)...)
 	guest.Stderr = os.Stderr
 	said, err := guest.StdoutPipe()

@@ -131,6 +131,7 @@ var cases = []testCase{
 
 	{"write sizes", false, testWriteSizes},
 	{"write then send", false, testWriteThenSend},
+	{"write reused", false, testWriteReused},
 	{"read sizes", false, testReadSizes},
 	{"read beyond depth", false, testReadBeyondDepth},
 	{"zero length", false, testZeroLength},

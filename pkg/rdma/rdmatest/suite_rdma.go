@@ -109,6 +109,26 @@ func testWriteThenSend(x *exam) {
 	}
 }
 
+// testWriteReused: the memory of an unsignaled Write is free when a later Send is complete, even if
+// the network still holds the data.
+func testWriteReused(x *exam) {
+	const size, rounds = 100_000, 10
+	a, b := x.connect(setup{}, setup{})
+	source, sink := x.memory(size, 1), x.memory(size, 2)
+	remote := b.expose(sink, rdma.RemoteWrite)
+	for i := range rounds {
+		copy(source, noise(i, size))
+		a.post(rdma.WorkRequest{Op: rdma.Write, Local: list(source), Remote: remote},
+			rdma.WorkRequest{Op: rdma.Send, Signaled: true})
+		a.awaitSent(1)
+		clear(source)
+		b.receive()
+		if !bytes.Equal(sink, noise(i, size)) {
+			x.Fatalf("round %d: a Write sent data that its memory had after its completion", i)
+		}
+	}
+}
+
 // testReadSizes: Reads of all lengths, from and to unaligned addresses, scattered over many slices.
 func testReadSizes(x *exam) {
 	a, b := x.connect(setup{}, setup{})

@@ -20,6 +20,12 @@ check() {
   failed=1
 }
 
+# try PROGRAM TEST FLAG...: the test must exist, and pass.
+try() {
+  "$bin/$1.test" -test.v -test.timeout 20m -address $at:0 -test.run "^Test$2\$" "${@:3}" 2>&1 | tee /run/try.log || failed=1
+  if grep -q 'no tests to run' /run/try.log; then failed=1; fi
+}
+
 # until_ok SECONDS COMMAND...: repeats the command until it succeeds; fails after that time.
 until_ok() {
   local end=$((SECONDS + $1)); shift

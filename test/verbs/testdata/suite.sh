@@ -2,12 +2,6 @@
 # with some.
 # shellcheck shell=bash disable=SC2154  # see device.sh
 
-# try PROGRAM TEST FLAG...: the test must exist, and pass.
-try() {
-  "$bin/$1.test" -test.v -test.timeout 20m -address $at:0 -test.run "^Test$2\$" "${@:3}" 2>&1 | tee /run/try.log || failed=1
-  if grep -q 'no tests to run' /run/try.log; then failed=1; fi
-}
-
 try calls Calls
 try verbs Credentials
 try verbs QueueRefused -kind "$device"
