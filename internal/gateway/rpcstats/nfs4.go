@@ -45,19 +45,9 @@ func (n *nfs4Counts) collect(s metric.Sink) (nameless uint64) {
 	return nameless
 }
 
-// Programs of a proxied server that are not in pkg/nfs/nfs3.
-const (
-	nfs4Version   = 4
-	aclProgram    = 100227
-	aclVersion    = 3
-	aclProcedures = 3
-)
+const nfs4Version = 4
 
 func nfs4ProcedureName(p uint32) string { return [...]string{"NULL", "COMPOUND"}[p] }
-
-func aclProcedureName(p uint32) string {
-	return [aclProcedures]string{"NULL", "GETACL", "SETACL"}[p]
-}
 
 // nfs4Errors are the status codes of NFS version 4, without NFS4ERR_ (RFC 7863 section 3, RFC 8276
 // section 8.3).

@@ -28,7 +28,7 @@ var programs = [...]program{
 	{nfs3.Program, nfs3.Version, "nfs3", nfs3.Procedures, nfs3.ProcedureName, func(p uint32) bool { return p != nfs3.ProcNull }},
 	{nfs3.MountProgram, nfs3.MountVersion, "mount3", nfs3.MountProcedures, nfs3.MountProcedureName, func(p uint32) bool { return p == nfs3.MountProcMnt }},
 	{nfs3.Program, nfs4Version, "nfs4", 2, nfs4ProcedureName, func(p uint32) bool { return p != 0 }},
-	{aclProgram, aclVersion, "nfsacl3", aclProcedures, aclProcedureName, func(p uint32) bool { return p != 0 }},
+	{nfs3.ACLProgram, nfs3.ACLVersion, "nfsacl3", nfs3.ACLProcedures, nfs3.ACLProcedureName, func(p uint32) bool { return p != 0 }},
 }
 
 const (

@@ -75,7 +75,7 @@ func TestExportStats(t *testing.T) {
 	unreadable := answer(nfs3.Program, 4, 1, nfs3.ErrIO)
 	unreadable.Reply.Stream[0][19] = 4
 	s.Answered(unreadable, time.Millisecond)
-	s.Answered(&oncrpc.Call{Program: aclProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)
+	s.Answered(&oncrpc.Call{Program: nfs3.ACLProgram, Version: 3, Procedure: 1, Reply: split(answer(0, 0, 0, nfs3.ErrPerm), 8, oncrpc.MinReplyLen)}, time.Millisecond)
 	s.Answered(&oncrpc.Call{Program: nfs3.Program, Version: 4, Procedure: 0}, time.Millisecond)
 	s.Answered(answer(nfs3.MountProgram, 3, nfs3.MountProcMnt, nfs3.ErrAcces), time.Millisecond)
 	refused := answer(nfs3.Program, 3, 22, nfs3.OK)

@@ -26,6 +26,7 @@ func each(t *testing.T, f func(t *testing.T, name string, draw func(*rapid.T) nf
 	}
 	run("", nfs3test.NFS[:])
 	run("MOUNT-", nfs3test.Mount[:])
+	run("NFSACL-", nfs3test.ACL[:])
 }
 
 // same compares messages: the slices of data may differ, and an empty one may be nil.

@@ -33,6 +33,20 @@ func fuzzDecode(t *testing.T, m nfs3test.Message, stream []byte, at, length int)
 	}
 }
 
+// firstACL is the number that stands for the first procedure of NFSACL.
+const firstACL = 200
+
+// codecOf returns the codec of a procedure of any program.
+func codecOf(procedure uint8) nfs3test.Codec {
+	switch {
+	case procedure < nfs3.Procedures:
+		return nfs3test.NFS[procedure]
+	case procedure < firstACL:
+		return nfs3test.Mount[procedure%nfs3.MountProcedures]
+	}
+	return nfs3test.ACL[(procedure-firstACL)%nfs3.ACLProcedures]
+}
+
 func FuzzArgs(f *testing.F) {
 	for _, c := range readCaptured(f) {
 		if !c.reply {
@@ -42,12 +56,13 @@ func FuzzArgs(f *testing.F) {
 			}
 		}
 	}
+	set := nfs3.SetACLArgs{Object: nfs3.Handle{1, 2, 3, 4}, ACL: nfs3.ACL{
+		Mask: nfs3.ACLMask, AccessCount: 1, Access: []nfs3.ACLEntry{{Type: nfs3.ACLUser, ID: 7, Perm: 5}},
+	}}
+	stream, _ := nfs3test.Encode(&set)
+	f.Add(uint8(firstACL+nfs3.ACLProcSetACL), stream, 0, 0)
 	f.Fuzz(func(t *testing.T, procedure uint8, stream []byte, at, length int) {
-		if procedure < nfs3.Procedures {
-			fuzzDecode(t, nfs3test.NFS[procedure].NewArgs(), stream, at, length)
-		} else {
-			fuzzDecode(t, nfs3test.Mount[procedure%nfs3.MountProcedures].NewArgs(), stream, at, length)
-		}
+		fuzzDecode(t, codecOf(procedure).NewArgs(), stream, at, length)
 	})
 }
 
@@ -62,11 +77,9 @@ func FuzzResults(f *testing.F) {
 	}
 	mnt := []byte("\x00\x00\x00\x00\x00\x00\x00\x04\x01\x02\x03\x04\x00\x00\x00\x01\x00\x00\x00\x01")
 	f.Add(uint8(nfs3.Procedures+2+nfs3.MountProcMnt), mnt, 0, 0) // 22+2 is a multiple of 6
+	get, _ := nfs3test.Encode(&nfs3.GetACLRes{ACL: nfs3.ACL{Access: []nfs3.ACLEntry{{Type: nfs3.ACLUser, ID: 7, Perm: 5}}}})
+	f.Add(uint8(firstACL+nfs3.ACLProcGetACL), get, 0, 0)
 	f.Fuzz(func(t *testing.T, procedure uint8, stream []byte, at, length int) {
-		if procedure < nfs3.Procedures {
-			fuzzDecode(t, nfs3test.NFS[procedure].NewRes(), stream, at, length)
-		} else {
-			fuzzDecode(t, nfs3test.Mount[procedure%nfs3.MountProcedures].NewRes(), stream, at, length)
-		}
+		fuzzDecode(t, codecOf(procedure).NewRes(), stream, at, length)
 	})
 }

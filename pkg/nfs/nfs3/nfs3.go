@@ -1,4 +1,5 @@
-// Package nfs3 has the types and codecs of NFS version 3 and of its MOUNT protocol (RFC 1813).
+// Package nfs3 has the types and codecs of NFS version 3, of its MOUNT protocol (RFC 1813), and of
+// NFSACL.
 //
 // Every procedure has an arguments and a results struct with Encode and Decode; those that are
 // equal on the wire share one by an alias. Nothing here allocates on the hot procedures: handles,
@@ -15,17 +16,6 @@ package nfs3
 const (
 	Program = 100003
 	Version = 3
-)
-
-// Numbers of the NFSACL program, a Sun side protocol that Linux clients call on the NFS connection.
-// It has no RFC, and its messages are not decoded here.
-const (
-	ACLProgram = 100227
-	ACLVersion = 3
-
-	ACLProcNull   = 0
-	ACLProcGetACL = 1
-	ACLProcSetACL = 2
 )
 
 // Procedures of NFS version 3 (RFC 1813 section 3.3).

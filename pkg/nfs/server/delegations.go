@@ -59,13 +59,13 @@ func (o *op) undisturbed(k *recalling) bool {
 
 // disturb recalls the delegations that the call conflicts with, and runs it when there are none.
 func (o *op) disturb() {
-	k := recallings[o.call.Procedure]
+	k := o.recalls
 	o.release()
 	f, conflict := o.recall(k)
 	o.s.v4.settle()
 	switch {
 	case !conflict:
-		o.run = procedures[o.call.Procedure].run
+		o.run = o.procedure.run
 		o.run(o)
 	case o.patience.begin():
 		o.s.v4.park(f, &o.task, o.patience.until)

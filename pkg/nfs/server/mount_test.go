@@ -127,7 +127,9 @@ func TestPrograms(t *testing.T) {
 		{nfs3.Program, 2, 0, oncrpc.Status{Accept: oncrpc.ProgMismatch, Low: 3, High: 3}},
 		{nfs3.MountProgram, 3, 6, oncrpc.Status{Accept: oncrpc.ProcUnavail}},
 		{nfs3.MountProgram, 1, 0, oncrpc.Status{Accept: oncrpc.ProgMismatch, Low: 3, High: 3}},
-		{nfs3.ACLProgram, 3, 0, oncrpc.Status{Accept: oncrpc.ProgUnavail}},
+		{nfs3.ACLProgram, 3, 0, oncrpc.Status{}},
+		{nfs3.ACLProgram, 3, 3, oncrpc.Status{Accept: oncrpc.ProcUnavail}},
+		{nfs3.ACLProgram, 2, 0, oncrpc.Status{Accept: oncrpc.ProgMismatch, Low: 3, High: 3}},
 		{nfs3.Program, 3, nfs3.ProcGetAttr, oncrpc.Status{Accept: oncrpc.GarbageArgs}},
 		{nfs3.MountProgram, 3, nfs3.MountProcMnt, oncrpc.Status{Accept: oncrpc.GarbageArgs}},
 	} {

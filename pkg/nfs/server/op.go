@@ -15,7 +15,10 @@ type op struct {
 	call *oncrpc.Call
 	run  func(*op)
 	task task
-	next *op // among the calls that wait for a reply
+	// procedure and recalls are the call's.
+	procedure *procedure
+	recalls   *recalling
+	next      *op // among the calls that wait for a reply
 
 	caller
 	held     [2]*vfs.Node // see undisturbed and recall

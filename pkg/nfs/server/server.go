@@ -24,7 +24,7 @@
 // that made, removed, renamed or linked something already, and does not truncate a file that has
 // changed since. A loss of power may lose replies, since they are not synced.
 //
-// NFSACL, NLM and NSM get PROG_UNAVAIL: mount with nolock.
+// NLM and NSM get PROG_UNAVAIL: mount with nolock.
 package server
 
 import (
@@ -263,7 +263,7 @@ func (s *Server) Close() error {
 }
 
 // ServeRPC implements oncrpc.Handler for versions 3 and 4 of the program 100003, and version 3 of
-// 100005.
+// 100005 and 100227.
 func (s *Server) ServeRPC(c *oncrpc.Call) {
 	switch {
 	case s.closed.Load():
@@ -272,11 +272,13 @@ func (s *Server) ServeRPC(c *oncrpc.Call) {
 		s.serveNFS(c)
 	case c.Program == nfs3.MountProgram && c.Version == nfs3.MountVersion:
 		s.serveMount(c)
+	case c.Program == nfs3.ACLProgram && c.Version == nfs3.ACLVersion:
+		s.serveACL(c)
 	case c.Program == nfs4.Program && s.v4 != nil && c.Version == nfs4.Version:
 		s.serveNFS4(c)
 	case c.Program == nfs4.Program && s.v4 != nil:
 		c.ReplyMismatch(nfs3.Version, nfs4.Version)
-	case c.Program == nfs3.Program || c.Program == nfs3.MountProgram:
+	case c.Program == nfs3.Program || c.Program == nfs3.MountProgram || c.Program == nfs3.ACLProgram:
 		c.ReplyMismatch(3, 3)
 	default:
 		c.ReplyAccept(oncrpc.ProgUnavail)
@@ -335,6 +337,11 @@ func (s *Server) serveNFS(c *oncrpc.Call) {
 		c.ReplyAccept(oncrpc.Success)
 		return
 	}
+	s.serve(c, &procedures[c.Procedure], recallings[c.Procedure])
+}
+
+// serve runs a call of NFS or NFSACL. recalls is nil if it conflicts with no delegation.
+func (s *Server) serve(c *oncrpc.Call, p *procedure, recalls *recalling) {
 	rule := s.rule(c.Conn.Remote.Addr())
 	if rule == nil {
 		c.ReplyDenied(oncrpc.AuthTooWeak)
@@ -345,11 +352,11 @@ func (s *Server) serveNFS(c *oncrpc.Call) {
 		c.ReplyDenied(stat)
 		return
 	}
-	p := &procedures[c.Procedure]
+	o.procedure, o.recalls = p, recalls
 	if p.once && !s.replies.enter(o) {
 		return
 	}
-	if k := recallings[c.Procedure]; k != nil && s.delegated() && !o.undisturbed(k) {
+	if recalls != nil && s.delegated() && !o.undisturbed(recalls) {
 		o.run = (*op).disturb
 		s.workers.submit(&o.task)
 		return

@@ -57,6 +57,9 @@ func FuzzServe(f *testing.F) {
 	for proc := range uint32(nfs3.MountProcedures) {
 		seed(100+proc, &nfs3.MountArgs{Path: []byte("/file/../x")})
 	}
+	list := []nfs3.ACLEntry{{Type: nfs3.ACLUserObj, Perm: 7}, {Type: nfs3.ACLGroupObj, Perm: 5}, {Type: nfs3.ACLOther}}
+	seed(200+nfs3.ACLProcGetACL, &nfs3.GetACLArgs{Object: fileMark, Mask: nfs3.ACLMask})
+	seed(200+nfs3.ACLProcSetACL, &nfs3.SetACLArgs{Object: rootMark, ACL: nfs3.ACL{Mask: nfs3.ACLMask, Access: list, Default: list}})
 	xid := uint32(0)
 	f.Fuzz(func(t *testing.T, proc uint32, args []byte, cut uint8) {
 		if len(args) > 32<<10 {
@@ -64,7 +67,10 @@ func FuzzServe(f *testing.F) {
 		}
 		args = bytes.ReplaceAll(bytes.ReplaceAll(bytes.Clone(args), rootMark, root), fileMark, file)
 		program := uint32(nfs3.Program)
-		if proc >= 100 {
+		switch {
+		case proc >= 200:
+			program, proc = nfs3.ACLProgram, proc-200
+		case proc >= 100:
 			program, proc = nfs3.MountProgram, proc-100
 		}
 		xid++

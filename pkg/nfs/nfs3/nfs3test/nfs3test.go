@@ -1,5 +1,5 @@
-// Package nfs3test draws random messages of NFS version 3 and MOUNT, for the tests of codecs and
-// bindings.
+// Package nfs3test draws random messages of NFS version 3, MOUNT and NFSACL. Tests of codecs and of
+// bindings use them.
 package nfs3test
 
 import (
@@ -61,12 +61,22 @@ var Mount = [nfs3.MountProcedures]Codec{
 	nfs3.MountProcExport:  codec(void, exportRes),
 }
 
+// ACL has the procedures of NFSACL, in order.
+var ACL = [nfs3.ACLProcedures]Codec{
+	nfs3.ACLProcNull:   codec(void, void),
+	nfs3.ACLProcGetACL: codec(getACLArgs, getACLRes),
+	nfs3.ACLProcSetACL: codec(setACLArgs, setACLRes),
+}
+
 func init() {
 	for i := range NFS {
 		NFS[i].Name = nfs3.ProcedureName(uint32(i))
 	}
 	for i := range Mount {
 		Mount[i].Name = nfs3.MountProcedureName(uint32(i))
+	}
+	for i := range ACL {
+		ACL[i].Name = nfs3.ACLProcedureName(uint32(i))
 	}
 }
 

@@ -7,12 +7,8 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-const (
-	// aclProcedureCount is the number of procedures of NFSACL.
-	aclProcedureCount = 3
-	// failureLenACL is the length of an empty post_op_attr after the status of both procedures.
-	failureLenACL = 4
-)
+// failureLenACL is the length of an empty post_op_attr after the status of both procedures.
+const failureLenACL = 4
 
 // argsACL rewrites the arguments of NFSACL.
 func (c *Call) argsACL(x *Export, in *oncrpc.Call) (Verdict, error) {

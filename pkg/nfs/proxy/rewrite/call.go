@@ -127,7 +127,7 @@ func (x *Export) versions(program, version uint32) (low, high, procedures uint32
 	case program == nfs3.MountProgram && v3:
 		low, high, procedures = nfs3.MountVersion, nfs3.MountVersion, nfs3.MountProcedures
 	case program == nfs3.ACLProgram && v3:
-		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, aclProcedureCount
+		low, high, procedures = nfs3.ACLVersion, nfs3.ACLVersion, nfs3.ACLProcedures
 	}
 	return low, high, procedures
 }
