@@ -255,6 +255,8 @@ type Address struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.placement) || has(self.extensions) && 'SendBasedPlacement' in self.extensions",message="placement: is only for the extension SendBasedPlacement: add that, or leave this out"
 // +kubebuilder:validation:XValidation:rule="!has(self.credits) || !has(self.credits.memory) || !quantity(self.credits.memory).isInteger() || !quantity(self.inlineThreshold.call).isInteger() || quantity(self.credits.memory).asInteger() >= (has(self.credits.min) ? self.credits.min : self.credits.max < 8 ? self.credits.max : 8) * ((2 in self.rpcRDMAVersions && quantity(self.inlineThreshold.call).asInteger() < 4096 ? 4096 : quantity(self.inlineThreshold.call).asInteger()) + (has(self.extensions) && 'SendBasedPlacement' in self.extensions ? (has(self.placement) && quantity(self.placement.receiveBuffer).isInteger() ? quantity(self.placement.receiveBuffer).asInteger() : 65536) : 0))",message="credits.memory: want enough for one connection: credits.min receives of inlineThreshold.call, 4Ki at least with version 2, and placement.receiveBuffer"
 // +kubebuilder:validation:XValidation:rule="!has(self.rfc5666) || size(self.rfc5666) == 0 || 1 in self.rpcRDMAVersions",message="rfc5666: is for version 1 alone: want 1 in rpcRDMAVersions, or no rfc5666"
+// +kubebuilder:validation:XValidation:rule="!has(self.version2Dialect) || 2 in self.rpcRDMAVersions",message="version2Dialect: is for version 2 alone: want 2 in rpcRDMAVersions, or no version2Dialect"
+// +kubebuilder:validation:XValidation:rule="!has(self.extensions) || size(self.extensions) == 0 || !has(self.version2Dialect) || self.version2Dialect != 'WorkingGroup'",message="extensions: are for the dialect RoundTrip alone: want version2Dialect RoundTrip, or no extensions"
 type Transport struct {
 	// RPCRDMAVersions are the offered versions of RPC-over-RDMA: [1], [2] or [1, 2]. Default [1].
 	// +kubebuilder:default={1}
@@ -263,6 +265,11 @@ type Transport struct {
 	// +kubebuilder:validation:items:Enum=1;2
 	// +listType=set
 	RPCRDMAVersions []int32 `json:"rpcRDMAVersions,omitempty"`
+	// Version2Dialect is the dialect of version 2. RoundTrip has extensions. WorkingGroup is the
+	// last text of the NFSv4 working group, without extensions. A client with the other dialect
+	// uses version 1. Forbidden without version 2. Default RoundTrip.
+	// +optional
+	Version2Dialect Version2Dialect `json:"version2Dialect,omitempty"`
 	// InlineThreshold is the size of the longest message without chunks, or in one transmission:
 	// multiples of 1Ki from 1Ki to 256Ki.
 	// +kubebuilder:default={}
@@ -306,6 +313,10 @@ type Transport struct {
 // Extension is an extension of RPC-over-RDMA version 2.
 // +kubebuilder:validation:Enum=TransportProperties;MessageContinuation;SendBasedPlacement
 type Extension string
+
+// Version2Dialect is a dialect of RPC-over-RDMA version 2.
+// +kubebuilder:validation:Enum=RoundTrip;WorkingGroup
+type Version2Dialect string
 
 // RFC5666Form is a form of RPC-over-RDMA version 1 that only RFC 5666 has.
 // +kubebuilder:validation:Enum=Padding;ReadRead;Configuration

@@ -291,7 +291,7 @@ func (s *servedExport) newRDMAServer(l *listen.ChanListener[rdma.ConnRequest]) (
 		InlineCall: int(t.InlineThreshold.Call), InlineReply: int(t.InlineThreshold.Reply), Credits: s.credits.Adaptive,
 		RemoteInvalidation: t.RemoteInvalidation, Observer: rdmaObserver{t: s.traffic, ended: l.ConnEnded}, Logger: s.log,
 		OwnReceives: ownReceives, Versions: t.RPCRDMAVersions, Extensions: names.MustExtensions(t.Extensions),
-		RFC5666: names.MustRFC5666(t.RFC5666),
+		RFC5666: names.MustRFC5666(t.RFC5666), Dialect: names.MustDialect(t.Version2Dialect),
 	}
 	if c := t.Continuation; c != nil {
 		cfg.Continuation = rpcrdma.Continuation(*c)

@@ -84,6 +84,54 @@ func ParseRFC5666(name string) (rpcrdma.RFC5666, error) {
 // have validated them.
 func MustRFC5666[S ~string](list []S) rpcrdma.RFC5666 { return must(list, ParseRFC5666) }
 
+// dialects are those of version 2.
+var dialects = []struct {
+	name    string
+	dialect wire.Dialect
+}{{"RoundTrip", wire.V2RoundTrip}, {"WorkingGroup", wire.V2WorkingGroup}}
+
+// Dialects returns the names of the dialects of version 2.
+func Dialects() (list []string) {
+	for _, d := range dialects {
+		list = append(list, d.name)
+	}
+	return list
+}
+
+// Dialect names a dialect of version 2.
+func Dialect(d wire.Dialect) string {
+	for _, x := range dialects {
+		if x.dialect == d {
+			return x.name
+		}
+	}
+	return fmt.Sprint(d)
+}
+
+// ParseDialect returns the dialect of version 2 with the given name; none for "". Case does not
+// matter.
+func ParseDialect(name string) (wire.Dialect, error) {
+	if name == "" {
+		return nil, nil
+	}
+	for _, x := range dialects {
+		if strings.EqualFold(x.name, name) {
+			return x.dialect, nil
+		}
+	}
+	return nil, fmt.Errorf("%q is not a dialect of version 2: want one of %s", name, strings.Join(Dialects(), ", "))
+}
+
+// MustDialect returns the dialect with the given name. It panics on an unknown name: callers have
+// validated it.
+func MustDialect[S ~string](name S) wire.Dialect {
+	d, err := ParseDialect(string(name))
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
 func must[S ~string, T ~uint8](list []S, parse func(string) (T, error)) (set T) {
 	for _, name := range list {
 		x, err := parse(string(name))

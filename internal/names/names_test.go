@@ -47,11 +47,30 @@ func TestRFC5666(t *testing.T) {
 	}
 }
 
+func TestDialects(t *testing.T) {
+	for _, name := range Dialects() {
+		d, err := ParseDialect(strings.ToUpper(name))
+		if err != nil || Dialect(d) != name || MustDialect(name) != d {
+			t.Errorf("%s is %v: %v", name, d, err)
+		}
+	}
+	if d, err := ParseDialect(""); d != nil || err != nil {
+		t.Errorf("no dialect is %v: %v", d, err)
+	}
+	if _, err := ParseDialect("Dutch"); err == nil || err.Error() != `"Dutch" is not a dialect of version 2: want one of RoundTrip, WorkingGroup` {
+		t.Error(err)
+	}
+}
+
 // TestConfiguration checks that the configuration has the same names.
 func TestConfiguration(t *testing.T) {
 	names := []string{string(config.TransportProperties), string(config.MessageContinuation), string(config.SendBasedPlacement)}
 	if want := OfExtensions(AllExtensions()); !slices.Equal(names, want) {
 		t.Errorf("the configuration has %v, there are %v", names, want)
+	}
+	dialects := []string{string(config.RoundTrip), string(config.WorkingGroup)}
+	if want := Dialects(); !slices.Equal(dialects, want) {
+		t.Errorf("the configuration has %v, there are %v", dialects, want)
 	}
 	forms := []string{string(config.Padding), string(config.ReadRead), string(config.Configuration)}
 	if want := OfRFC5666(AllRFC5666()); !slices.Equal(forms, want) {

@@ -22,6 +22,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +40,7 @@ type env struct {
 	// version 1 without extensions. rdma has version 1 alone.
 	both, two, base string
 	old             string // host:port of a server with all forms of RFC 5666
+	group           string // host:port of a server with the working group's dialect of version 2
 	// host:port of a server with version 4.2 of NFS, by iWARP and TCP.
 	four, fourTCP string
 	others        []*server.Server
@@ -83,12 +85,13 @@ func newEnv(t *testing.T) *env {
 	must(t, err)
 	must(t, d.Register(pool))
 	var forms rpcrdma.RFC5666
+	var dialect wire.Dialect
 	listenRDMA := func(h oncrpc.Handler, extensions rpcrdma.Extensions, versions ...int) string {
 		l, err := p.Listen(context.Background(), "127.0.0.1:0")
 		must(t, err)
 		srv, err := rpcrdma.NewServer(rpcrdma.Config{
 			Pool: pool, Domain: d, Handler: h, Bindings: binding.For, RemoteInvalidation: true, Credits: credit.Static(64), InlineCall: 8192,
-			Versions: versions, Extensions: extensions, RFC5666: forms,
+			Versions: versions, Extensions: extensions, RFC5666: forms, Dialect: dialect,
 		}, l)
 		must(t, err)
 		running.Go(func() { _ = srv.Serve() })
@@ -102,6 +105,9 @@ func newEnv(t *testing.T) *env {
 	forms = names.AllRFC5666()
 	e.old = listenRDMA(s, 0, 1)
 	forms = 0
+	dialect = wire.V2WorkingGroup
+	e.group = listenRDMA(s, 0, 1, 2)
+	dialect = nil
 	four, err := server.New(config(&server.NFS4Config{}))
 	must(t, err)
 	e.four, e.fourTCP = listenRDMA(four, 0, 1), listen(four)
@@ -166,11 +172,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command line in which RDMA, BOTH, TWO, BASE, OLD, FOUR, 4TCP, TCP and ONLY stand for
-// the servers' URLs, and DIR for the exported directory. They replace them in its results, too.
+// run runs a command line in which RDMA, BOTH, TWO, BASE, OLD, GROUP, FOUR, 4TCP, TCP and ONLY
+// stand for the servers' URLs, and DIR for the exported directory. They replace them in its
+// results, too.
 func (e *env) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	var names, values, addresses []string
-	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "OLD": e.old, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent, "FOUR": e.four, "4TCP": e.fourTCP} {
+	for name, address := range map[string]string{"RDMA": e.rdma, "BOTH": e.both, "TWO": e.two, "BASE": e.base, "OLD": e.old, "GROUP": e.group, "TCP": e.tcp, "ONLY": e.only, "SILENT": e.silent, "FOUR": e.four, "4TCP": e.fourTCP} {
 		url := "nfs+rdma://" + address
 		if name == "TCP" || name == "ONLY" || name == "SILENT" || name == "4TCP" {
 			url = "nfs+tcp://" + address

@@ -112,7 +112,7 @@ func (s *session) negotiated() pingResult {
 	}
 	if n.Version == wire.Version2 {
 		r.CallTransmissions, r.ReplyTransmissions = n.MaxCallTransmissions, n.MaxReplyTransmissions
-		r.Dialect, r.Extensions, r.Server, r.Client = dialect, names.OfExtensions(n.Extensions), side(&n.Remote), side(&n.Own)
+		r.Dialect, r.Extensions, r.Server, r.Client = dialects[n.Dialect], names.OfExtensions(n.Extensions), side(&n.Remote), side(&n.Own)
 	}
 	return r
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/client"
@@ -31,6 +32,7 @@ type options struct {
 	version string
 	ext     string
 	rfc5666 string
+	dialect string
 	nfs     string
 	timeout time.Duration
 	// reconnect bounds an outage of the server; 0 ends a command with its connection.
@@ -248,6 +250,9 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	cfg.InlineCall, cfg.InlineReply, cfg.Credits = o.inline, o.inline, credit.Static(o.credits)
 	if cfg.Versions, cfg.Extensions, err = o.versions(); err != nil {
 		return p, cfg, err
+	}
+	if cfg.Dialect, err = names.ParseDialect(o.dialect); err != nil {
+		return p, cfg, fmt.Errorf("--dialect: %w", err)
 	}
 	if err := o.oldForms(&cfg); err != nil {
 		return p, cfg, err

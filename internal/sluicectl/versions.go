@@ -10,8 +10,12 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// dialect names the sources of version 2 of RPC-over-RDMA; docs/protocol-v2.md specifies it.
-const dialect = "draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03"
+// dialects name the sources of version 2 of RPC-over-RDMA; docs/protocol-v2.md and
+// docs/protocol-v2-wg.md specify it.
+var dialects = map[wire.Dialect]string{
+	wire.V2RoundTrip:    "draft-cel-nfsv4-rpcrdma-version-two-05, draft-dnoveck-nfsv4-rpcrdma-rtrext-03",
+	wire.V2WorkingGroup: "draft-ietf-nfsv4-rpcrdma-version-two (WorkingGroup)",
+}
 
 // versions says which versions of RPC-over-RDMA to offer, and which extensions of version 2.
 func (o *options) versions() (list []int, set rpcrdma.Extensions, err error) {

@@ -23,8 +23,8 @@ func (k *negotiator) negotiatedWG() *negotiated {
 		receive:    k.receiveSize(),
 		segments:   int(min(peer.SegmentCount, 1<<16)),
 		segment:    int(min(peer.SegmentSize, bufpool.MaxSize)),
-		own:        Properties{ReceiveSize: int(own.ReceiveSize), Backward: own.Reverse, RequestLimit: 1, ResponseLimit: 1},
-		peer:       Properties{ReceiveSize: int(peer.ReceiveSize), Backward: peer.Reverse, RequestLimit: 1, ResponseLimit: 1},
+		own:        Properties{ReceiveSize: int(own.ReceiveSize), Backward: wgBackward(own.Reverse), RequestLimit: 1, ResponseLimit: 1},
+		peer:       Properties{ReceiveSize: int(peer.ReceiveSize), Backward: wgBackward(peer.Reverse), RequestLimit: 1, ResponseLimit: 1},
 	}
 	if k.gotProps {
 		t.ext = TransportProperties
@@ -33,7 +33,19 @@ func (k *negotiator) negotiatedWG() *negotiated {
 	if k.server && peer.Reverse == wire.WGReverseSimple {
 		t.callMiddles = 0 // and a client that sends short replies
 	}
+	t.callLimit, t.replyLimit, t.sendReplies = t.callMiddles+1, t.replyMiddles+1, t.replyMiddles+1
 	return t
+}
+
+// wgBackward is a side's support of calls of the reverse direction, in the values of Properties.
+func wgBackward(reverse uint32) uint32 {
+	switch reverse {
+	case wire.WGReverseNone:
+		return wire.BackwardNone
+	case wire.WGReverseGeneral:
+		return wire.BackwardGeneral
+	}
+	return wire.BackwardInline
 }
 
 // wgOwn are the properties of this side.

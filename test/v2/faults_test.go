@@ -51,6 +51,31 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// TestWorkingGroup: all work succeeds in the working group's dialect, also when connections are
+// lost between the parts of calls.
+func TestWorkingGroup(t *testing.T) {
+	const dialect = "{rpcRDMAVersions: [1, 2], version2Dialect: WorkingGroup}"
+	const callMiddle = 9
+	parts := func(m *faultinject.Message) bool {
+		return m.FromDialer && len(m.Head) > 16 && m.Head[7] == wire.Version2 && m.Head[15] == callMiddle
+	}
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost=%v", lost), func(t *testing.T) {
+			t.Parallel()
+			s := &faultinject.Injector{}
+			if lost {
+				s = &faultinject.Injector{Match: parts, Action: iwarptest.Cut, Times: 3, After: 1}
+			}
+			c := newChain(t, dialect, dialect, s)
+			c.work("first")
+			if hits, _ := s.Counts(); lost && hits != 3 {
+				t.Errorf("the connection was lost %d times", hits)
+			}
+			c.spoke([]string{"TransportProperties"})
+		})
+	}
+}
+
 // TestLost: connections are lost while messages and groups are in transit. Every call is executed
 // exactly once.
 func TestLost(t *testing.T) {

@@ -89,7 +89,7 @@ func (e *Export) Complete() {
 		}
 	}
 	t := &e.Transport
-	if t.Extensions == nil && t.offers2() {
+	if t.Extensions == nil && t.offers2() && t.Version2Dialect != WorkingGroup {
 		t.Extensions = []Extension{TransportProperties}
 	}
 	if t.Continuation == nil && t.offers(MessageContinuation) {

@@ -239,7 +239,7 @@ line 11: exports[0].transport.credits.memory: 1Mi: is only for policy Adaptive: 
 		{"max: 128", "max: 0", `line 11: exports[0].transport.credits.max: 0: want 1 to 4096`, false},
 		{"max: 128", "max: 1.5", `line 11: exports[0].transport.credits.max: 1.5: want a whole number`, false},
 		{"remoteInvalidation: true", "remoteInvalidation: 1", `line 11: exports[0].transport.remoteInvalidation: 1: want true or false`, false},
-		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, extensions, continuation, placement, rfc5666, inlineThreshold, credits, remoteInvalidation, onChange`, false},
+		{"remoteInvalidation: true", "extension: []", `line 11: exports[0].transport.extension: unknown field (did you mean "extensions"?); the fields here are rpcRDMAVersions, version2Dialect, extensions, continuation, placement, rfc5666, inlineThreshold, credits, remoteInvalidation, onChange`, false},
 		{"exports:", "limits: {connections: -1, memory: 1Mi, receiveMemory: 0}\nexports:", `line 4: limits.connections: -1: want 1 to 1048576
 line 4: limits.memory: 1Mi: want 8Mi to 1Ti
 line 4: limits.receiveMemory: 0: want 8Mi to 1Ti`, true},

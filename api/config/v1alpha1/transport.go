@@ -29,7 +29,17 @@ func (t *Transport) validateVersions(r report) {
 		return
 	}
 	t.validateRFC5666(r.at("rfc5666"))
+	if d, rd := t.Version2Dialect, r.at("version2Dialect"); d != "" {
+		oneOf(rd, d, RoundTrip, WorkingGroup)
+		if !t.offers2() {
+			rd.refuse(string(d), "is of version 2: want rpcRDMAVersions: [1, 2], or leave it out")
+		}
+	}
 	rx := r.at("extensions")
+	if len(t.Extensions) > 0 && t.Version2Dialect == WorkingGroup {
+		rx.refuse(t.Extensions, "are of dialect RoundTrip: want version2Dialect: RoundTrip, or leave them out")
+		return
+	}
 	if len(t.Extensions) > 0 && !t.offers2() {
 		rx.refuse(t.Extensions, "are of version 2: want rpcRDMAVersions: [1, 2], or leave them out")
 		return

@@ -86,6 +86,36 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestDialect checks the dialects of version 2 with versions and extensions.
+func TestDialect(t *testing.T) {
+	for _, tt := range []struct {
+		transport  string
+		extensions []Extension
+		want       string
+	}{
+		{"{rpcRDMAVersions: [1, 2], version2Dialect: WorkingGroup}", nil, ""},
+		{"{rpcRDMAVersions: [2], version2Dialect: WorkingGroup, extensions: []}", []Extension{}, ""},
+		{"{rpcRDMAVersions: [2], version2Dialect: RoundTrip}", []Extension{TransportProperties}, ""},
+		{"{version2Dialect: WorkingGroup}", nil,
+			`version2Dialect: "WorkingGroup": is of version 2: want rpcRDMAVersions: [1, 2], or leave it out`},
+		{"{rpcRDMAVersions: [2], version2Dialect: Dutch}", nil, `version2Dialect: "Dutch": want RoundTrip or WorkingGroup`},
+		{"{rpcRDMAVersions: [2], version2Dialect: WorkingGroup, extensions: [TransportProperties]}", nil,
+			"extensions: [TransportProperties]: are of dialect RoundTrip: want version2Dialect: RoundTrip, or leave them out"},
+	} {
+		t.Run(tt.transport, func(t *testing.T) {
+			f, got := parseTransport(t, tt.transport)
+			if got != tt.want {
+				t.Fatalf("got  %s\nwant %s", got, tt.want)
+			}
+			if f != nil {
+				if d := cmp.Diff(tt.extensions, f.Config.Exports[0].Transport.Extensions); d != "" {
+					t.Error(d)
+				}
+			}
+		})
+	}
+}
+
 // TestRFC5666 checks the accepted and refused forms of RFC 5666.
 func TestRFC5666(t *testing.T) {
 	for _, tt := range []struct {

@@ -334,6 +334,9 @@ const FeatureNetworkSets = "networkSets"
 type Transport struct {
 	// RPCRDMAVersions are the offered versions of RPC-over-RDMA: [1], [2] or [1, 2]. Default [1].
 	RPCRDMAVersions []int `json:"rpcRDMAVersions"`
+	// Version2Dialect is the dialect of version 2: RoundTrip, or WorkingGroup. WorkingGroup forbids
+	// extensions, and is forbidden without version 2. Default RoundTrip.
+	Version2Dialect Version2Dialect `json:"version2Dialect,omitempty"`
 	// Extensions are the offered extensions of version 2, [] for none. Forbidden without version 2.
 	// Default [TransportProperties].
 	Extensions []Extension `json:"extensions,omitzero"`
@@ -530,6 +533,17 @@ const (
 	// SendBasedPlacement places bulk data in dedicated receives instead of using RDMA operations.
 	// It requires TransportProperties.
 	SendBasedPlacement Extension = "SendBasedPlacement"
+)
+
+// Version2Dialect is a dialect of version 2 of RPC-over-RDMA.
+type Version2Dialect string
+
+// Dialects.
+const (
+	// RoundTrip is that of docs/protocol-v2.md.
+	RoundTrip Version2Dialect = "RoundTrip"
+	// WorkingGroup is that of docs/protocol-v2-wg.md: the last text of the NFSv4 working group.
+	WorkingGroup Version2Dialect = "WorkingGroup"
 )
 
 // RFC5666Form is a form of version 1 that only RFC 5666 has.

@@ -18,6 +18,7 @@ import (
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rdma/iwarp"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // remote forwards calls to an NFS server elsewhere. While the server is unreachable, calls wait.
@@ -42,6 +43,7 @@ type settings struct {
 	gss         config.GSS
 	// extensions of RPC-over-RDMA version 2, on RDMA.
 	extensions rpcrdma.Extensions
+	dialect    wire.Dialect
 }
 
 func settingsOf(x *config.Export) (s settings) {
@@ -62,6 +64,7 @@ func settingsOf(x *config.Export) (s settings) {
 	if r := x.Backend.RDMA; r != nil {
 		s.provider, s.device, s.verbs = cmp.Or(r.Provider, config.IWARP), r.Device, r.Verbs
 		// The other extensions cost memory: only configured ones are offered.
+		s.dialect = names.MustDialect(x.Transport.Version2Dialect)
 		s.extensions = rpcrdma.TransportProperties | names.MustExtensions(x.Transport.Extensions)
 	}
 	s.identity, s.signHandles, s.gss = string(x.Identity()), x.SignHandles, x.GSS
@@ -91,7 +94,7 @@ func openRemote(env *Env, x *config.Export) (_ *remote, err error) {
 	}
 	s := &r.settings.server
 	r.srv, err = proxy.New(proxy.Config{
-		UID: []byte(r.settings.identity), Network: string(r.settings.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.settings.extensions,
+		UID: []byte(r.settings.identity), Network: string(r.settings.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.settings.extensions, Dialect: r.settings.dialect,
 		V3: r.settings.v3, Minor: r.settings.minor, Signer: r.signer, GSS: r.settings.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: Rules(x.Access), Pool: env.Pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: env.Log,
 	})

@@ -408,7 +408,7 @@ func TestTransportIsCopied(t *testing.T) {
 		RPCRDMAVersions: []int32{2, 1}, InlineThreshold: v1alpha1.InlineThreshold{Call: "8Ki", Reply: "16Ki"},
 		Credits:            v1alpha1.Credits{Policy: "Adaptive", Min: new(int32(4)), Max: 64, Memory: "256Mi"},
 		RemoteInvalidation: new(false), Extensions: []v1alpha1.Extension{"TransportProperties", "MessageContinuation", "SendBasedPlacement"},
-		Continuation: &v1alpha1.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5}, RFC5666: []v1alpha1.RFC5666Form{"Padding"},
+		Continuation: &v1alpha1.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5}, RFC5666: []v1alpha1.RFC5666Form{"Padding"}, Version2Dialect: "RoundTrip",
 		Placement: &v1alpha1.Placement{ReceiveBuffer: "128Ki", MinLength: "2Ki"}, OnChange: v1alpha1.NextConnection,
 	}
 	c := Make(Input{Gateway: gateway(), Exports: []v1alpha1.NFSExport{e}}).Exports[0].Config
@@ -419,7 +419,7 @@ func TestTransportIsCopied(t *testing.T) {
 		RPCRDMAVersions: []int{1, 2}, InlineThreshold: config.InlineThreshold{Call: 8 << 10, Reply: 16 << 10},
 		Credits:      config.Credits{Policy: config.Adaptive, Min: 4, Max: 64, Memory: 256 << 20},
 		Extensions:   []config.Extension{config.TransportProperties, config.MessageContinuation, config.SendBasedPlacement},
-		Continuation: &config.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5}, RFC5666: []config.RFC5666Form{config.Padding},
+		Continuation: &config.Continuation{MaxCallTransmissions: 3, MaxReplyTransmissions: 5}, RFC5666: []config.RFC5666Form{config.Padding}, Version2Dialect: config.RoundTrip,
 		Placement: &config.Placement{ReceiveBuffer: 128 << 10, MinLength: 2 << 10}, OnChange: config.NextConnection,
 	}
 	if diff := cmp.Diff(want, c.Transport); diff != "" {

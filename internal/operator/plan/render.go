@@ -223,6 +223,7 @@ func transport(c *config.Transport, t *v1alpha1.Transport) {
 	if t.Extensions != nil {
 		c.Extensions = converted[config.Extension](t.Extensions)
 	}
+	c.Version2Dialect = cmp.Or(config.Version2Dialect(t.Version2Dialect), c.Version2Dialect)
 	if t.RFC5666 != nil {
 		c.RFC5666 = converted[config.RFC5666Form](t.RFC5666)
 	}

@@ -34,6 +34,7 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // Config configures a Server.
@@ -59,6 +60,8 @@ type Config struct {
 	// Extensions are offered to a backend on network "rdma" in RPC-over-RDMA version 2. Version 2
 	// itself is always offered, beside version 1.
 	Extensions rpcrdma.Extensions
+	// Dialect is that of version 2; nil means wire.V2RoundTrip.
+	Dialect wire.Dialect
 
 	// V3 and Minor are the offered versions: 3, and 4.0 to 4.2.
 	V3    bool
