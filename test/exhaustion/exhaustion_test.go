@@ -51,7 +51,7 @@ func TestExhaustion(t *testing.T) {
 			time.Sleep(time.Second) // the calls reach the gateway and take memory
 			t.Log("connections of the attack:", s)
 			for _, network := range x.networks { // where the ordinary client meets the attackers
-				if !g.visit(network, 64*mib) {
+				if !g.visit(t, network, 64*mib) {
 					break
 				}
 			}

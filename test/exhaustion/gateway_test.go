@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -184,11 +185,11 @@ func (g *gateway) find(name string) []byte {
 // second.
 const patience = 1 * time.Minute
 
-// visit is the ordinary client: it lists, writes and reads back over a network. It reports whether
-// all of that succeeded; if not, the test has failed.
-func (g *gateway) visit(network string, size int) bool {
-	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+// visit is the ordinary client, sluicectl: it lists, writes and reads back over a network. It
+// reports whether all of that succeeded; if not, the test has failed.
+func (g *gateway) visit(t testing.TB, network string, size int, flags ...string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	address := g.rdma
 	if network == "tcp" {
@@ -199,24 +200,24 @@ func (g *gateway) visit(network string, size int) bool {
 	for i := range content {
 		content[i] = byte(i>>16 ^ i>>8 ^ i)
 	}
-	dir := g.t.TempDir()
+	dir := t.TempDir()
 	from, to, name := filepath.Join(dir, "from"), filepath.Join(dir, "to"), "visit-"+network
-	check(g.t, os.WriteFile(from, content, 0o600))
+	check(t, os.WriteFile(from, content, 0o600))
 	for _, args := range [][]string{{"ls", url}, {"put", from, url + name}, {"get", url + name, to}} {
 		began := time.Now()
-		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "sluicectl"), append(args, "--timeout", "1m")...)
+		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "sluicectl"), slices.Concat(args, []string{"--timeout", "1m"}, flags)...)
 		out, err := cmd.CombinedOutput()
 		took := time.Since(began)
 		if err != nil {
-			g.t.Errorf("over %s: %s: %v after %.1f s\n%s", network, args[0], err, took.Seconds(), out)
+			t.Errorf("over %s: %s: %v after %.1f s\n%s", network, args[0], err, took.Seconds(), out)
 			return false
 		}
-		g.t.Logf("over %s: %s took %.1f s", network, args[0], took.Seconds())
+		t.Logf("over %s: %s took %.1f s", network, args[0], took.Seconds())
 	}
 	back, err := os.ReadFile(to)
-	check(g.t, err)
+	check(t, err)
 	if !bytes.Equal(back, content) {
-		g.t.Errorf("over %s: %d bytes were read back that differ from the %d that were written", network, len(back), size)
+		t.Errorf("over %s: %d bytes were read back that differ from the %d that were written", network, len(back), size)
 		return false
 	}
 	return true

@@ -20,16 +20,11 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4test"
 	"sluice.dev/sluice/pkg/oncrpc"
-	"sluice.dev/sluice/pkg/rdma/iwarp"
-	"sluice.dev/sluice/pkg/rpcrdma"
 )
 
 func op(code nfs4.Op, list ...any) nfs4test.Raw { return nfs4test.Op(int(code), list...) }
 
-var (
-	putRoot = op(nfs4.OpPutRootFH)
-	getFH   = op(nfs4.OpGetFH)
-)
+var putRoot = op(nfs4.OpPutRootFH)
 
 // openOp is OPEN by name, without a wish for a delegation.
 func openOp(owner string, access int, create bool, name string) nfs4test.Raw {
@@ -39,8 +34,6 @@ func openOp(owner string, access int, create bool, name string) nfs4test.Raw {
 	}
 	return op(nfs4.OpOpen, 0, access|nfs4.WantNoDeleg, 0, uint64(0), owner, how, int(nfs4.ClaimNull), name)
 }
-
-func putFH(handle []byte) nfs4test.Raw { return op(nfs4.OpPutFH, handle) }
 
 // lockNew is LOCK by a new lock-owner.
 func lockNew(open []byte, owner string, typ nfs4.LockType, offset, length uint64) nfs4test.Raw {
@@ -258,7 +251,7 @@ func root(t testing.TB) oncrpc.Auth {
 }
 
 // TestState floods a volume's state of version 4, each time from another address, and leaves the
-// state behind. An ordinary client of version 4.2 gets all it needs.
+// state behind.
 func TestState(t *testing.T) {
 	g := start(t, setUp{rules: guests})
 	for i, x := range []struct {
@@ -281,129 +274,8 @@ func TestState(t *testing.T) {
 					t.Fatalf("%d calls of the attack", count.Load())
 				}
 			}
-			network, began := []string{"rdma", "tcp"}[i%2], time.Now()
-			if err := g.stay(t, network, x.name+" "+network); err != nil {
-				t.Errorf("over %s: %v", network, err)
-			}
-			t.Logf("over %s: %.1f s, beside %d calls of the attack", network, time.Since(began).Seconds(), count.Load())
+			g.visit(t, []string{"rdma", "tcp"}[i%2], 64*mib, "--nfs", "4.2")
+			t.Logf("%d calls of the attack", count.Load())
 		})
 	}
-}
-
-// guest is an ordinary client of version 4.2.
-type guest struct {
-	*nfs4test.Session
-	ctx context.Context
-}
-
-// ok sends a COMPOUND that must succeed. NFS4ERR_DELAY is repeated, as a client does. The reply is
-// not cached, since the data of READ would not fit.
-func (c *guest) ok(slot int, ops ...nfs4test.Raw) (*nfs4test.Results, error) {
-	for {
-		c.Slots[slot]++
-		seq := op(nfs4.OpSequence, c.ID, c.Slots[slot], slot, len(c.Slots)-1, false)
-		res, err := c.Compound(c.ctx, c.Minor, append([]nfs4test.Raw{seq}, ops...)...)
-		switch {
-		case err != nil:
-			return nil, err
-		case nfs4.Status(res.Status) == nfs4.ErrDelay:
-			time.Sleep(10 * time.Millisecond)
-		case res.Status != 0:
-			return nil, fmt.Errorf("result %d: %w", len(res.Ops)-1, nfs4.Status(res.Status))
-		default:
-			return res, nil
-		}
-	}
-}
-
-// stay is the visit of an ordinary client: it makes a client and a session, lists, opens, locks,
-// writes and reads back 64 MiB, and leaves nothing behind.
-func (g *gateway) stay(t *testing.T, network, name string) (err error) {
-	const piece, slots = 64 << 10, 4
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	pool := bufpool.New(0)
-	caller := &nfs4test.Caller{Pool: pool, Cred: root(t)}
-	defer func() { err = errors.Join(err, pool.Close()) }()
-	if network == "tcp" {
-		conn, err := oncrpc.Dial(ctx, g.tcp, oncrpc.Config{Pool: pool})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close(); conn.Wait() }()
-		caller.Requester = conn
-	} else {
-		provider, err := iwarp.New(iwarp.Config{})
-		if err != nil {
-			return err
-		}
-		conn, err := rpcrdma.Dial(ctx, provider, g.rdma, rpcrdma.Config{Pool: pool})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close(); <-conn.Done() }()
-		caller.Requester = conn
-	}
-	s, err := nfs4test.NewSession(ctx, caller, 2, name, slots, 0, 0)
-	if err != nil {
-		return err
-	}
-	c := &guest{s, ctx}
-	if _, err := c.ok(0, op(nfs4.OpReclaimComplete, false)); err != nil {
-		return fmt.Errorf("RECLAIM_COMPLETE: %w", err)
-	}
-	if _, err := c.ok(0, putRoot, op(nfs4.OpReaddir, uint64(0), uint64(0), 4096, 8192, nfs4test.Bitmap(nfs4.AttrType, nfs4.AttrSize))); err != nil {
-		return fmt.Errorf("READDIR: %w", err)
-	}
-	res, err := c.ok(0, putRoot, openOp("guest", nfs4.ShareAccessBoth, true, name), getFH)
-	if err != nil {
-		return fmt.Errorf("OPEN: %w", err)
-	}
-	open, file := stateID(res, 2), putFH(bytes.Clone(res.Handle(t, 3)))
-	res, err = c.ok(0, file, lockNew(open, "guest", nfs4.LockWrite, 0, math.MaxUint64))
-	if err != nil {
-		return fmt.Errorf("LOCK: %w", err)
-	}
-	lock := stateID(res, 2)
-	content := make([]byte, 64*mib)
-	for i := range content {
-		content[i] = byte(i>>16 ^ i>>8 ^ i)
-	}
-	each := func(do func(slot, at int) error) error {
-		var wg sync.WaitGroup
-		failed := make([]error, slots)
-		for slot := range slots {
-			wg.Go(func() {
-				for at := slot * piece; at < len(content) && failed[slot] == nil; at += slots * piece {
-					failed[slot] = do(slot, at)
-				}
-			})
-		}
-		wg.Wait()
-		return errors.Join(failed...)
-	}
-	if err := each(func(slot, at int) error {
-		_, err := c.ok(slot, file, op(nfs4.OpWrite, nfs4test.Raw(lock), uint64(at), 0, content[at:at+piece]))
-		return err
-	}); err != nil {
-		return fmt.Errorf("WRITE: %w", err)
-	}
-	if err := each(func(slot, at int) error {
-		res, err := c.ok(slot, file, op(nfs4.OpRead, nfs4test.Raw(lock), uint64(at), piece))
-		if err == nil && !bytes.Equal(res.Op(2)[8:], content[at:at+piece]) {
-			err = fmt.Errorf("other data at %d: %d bytes", at, len(res.Op(2)))
-		}
-		return err
-	}); err != nil {
-		return fmt.Errorf("READ: %w", err)
-	}
-	if _, err := c.ok(0, file, op(nfs4.OpClose, 0, nfs4test.Raw(open)), putRoot, op(nfs4.OpRemove, name)); err != nil {
-		return fmt.Errorf("CLOSE: %w", err)
-	}
-	for _, end := range []nfs4test.Raw{op(nfs4.OpDestroySession, s.ID), op(nfs4.OpDestroyClientID, s.ClientID)} {
-		if res, err := caller.Compound(ctx, 2, end); err != nil || res.Status != 0 {
-			return errors.Join(err, fmt.Errorf("the end: status %d", res.Status))
-		}
-	}
-	return nil
 }
