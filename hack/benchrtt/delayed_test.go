@@ -77,11 +77,21 @@ func overIWARP(t *testing.T, e *engine, rtt time.Duration, times int) (rows []de
 	return rows
 }
 
+// countable returns the engines whose messages a relay can attribute to calls. RDMA_DONE, behind a
+// reply that the client has read, mixes with the next call.
+func countable() (list []*engine) {
+	for i := range engines {
+		if !engines[i].slower {
+			list = append(list, &engines[i])
+		}
+	}
+	return list
+}
+
 // TestOverIWARP: the same bytes pass over iWARP as over the fabric in memory, and take as long as
 // their round trips.
 func TestOverIWARP(t *testing.T) {
-	for i := range engines {
-		e := &engines[i]
+	for _, e := range countable() {
 		for _, x := range overIWARP(t, e, realRTT, 2) {
 			if least := float64(x.RoundTrips) * x.RTT; x.Median < least {
 				t.Errorf("%+v, must take %v µs at least", x, least)
@@ -99,8 +109,8 @@ func TestOverIWARP(t *testing.T) {
 // measureDelayed measures, and compares the engines with version 1: all operations together that
 // need fewer round trips take less time.
 func measureDelayed(t *testing.T) (rows []delayed) {
-	for i := range engines {
-		rows = append(rows, overIWARP(t, &engines[i], realRTT, repeats)...)
+	for _, e := range countable() {
+		rows = append(rows, overIWARP(t, e, realRTT, repeats)...)
 	}
 	var took, before float64
 	for i, x := range rows {
@@ -117,13 +127,13 @@ func measureDelayed(t *testing.T) (rows []delayed) {
 func printDelayed(w io.Writer, rows []delayed) {
 	fmt.Fprintf(w, "\nIn real time over software iWARP, by a relay that delivers everything %v later, each way: round trips and messages that the relay counts, and\n"+
 		"the median of %d calls in µs, of which computing and the sockets of this machine have their part.\n\n%-14s", realRTT/2, repeats, "")
-	for _, e := range engines {
+	for _, e := range countable() {
 		fmt.Fprintf(w, " | %-22s", e.name)
 	}
-	fmt.Fprintf(w, "\n%-14s%s\n", "", strings.Repeat(fmt.Sprintf(" | %5s %4s %11s", "trips", "msgs", "µs"), len(engines)))
+	fmt.Fprintf(w, "\n%-14s%s\n", "", strings.Repeat(fmt.Sprintf(" | %5s %4s %11s", "trips", "msgs", "µs"), len(countable())))
 	for _, op := range operations {
 		fmt.Fprintf(w, "%-14s", op.name)
-		for _, e := range engines {
+		for _, e := range countable() {
 			for _, x := range rows {
 				if x.Op == op.name && x.Engine == e.name {
 					fmt.Fprintf(w, " | %5d %4d %11.1f", x.RoundTrips, x.Messages, x.Median)

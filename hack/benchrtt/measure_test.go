@@ -37,6 +37,7 @@ type row struct {
 	elapsed  time.Duration
 	network  network
 	extended bool
+	slower   bool
 }
 
 // counts are those of one call. None of them depends on the network.
@@ -205,7 +206,7 @@ func (c *connection) measure(op operation) row {
 		counts:       counts{roundTrips(events), n.Messages, n.Writes + n.Reads, n.Exposed},
 		Bytes:        n.MessageBytes + n.WriteBytes + n.ReadBytes,
 		PinnedClient: c.pinned[0], PinnedServer: c.pinned[1], Time: micros(elapsed),
-		elapsed: elapsed, network: c.n, extended: c.e.extended,
+		elapsed: elapsed, network: c.n, extended: c.e.extended, slower: c.e.slower,
 	}
 }
 

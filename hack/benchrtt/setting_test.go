@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/rpcrdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // The limits of all measurements. Receives of the extension have a segment for headers and one for
@@ -23,11 +24,16 @@ type engine struct {
 	set  func(*rpcrdma.Config)
 	// extended expects one round trip and no registration for each call.
 	extended bool
+	// slower admits more round trips than those of version 1.
+	slower bool
 }
 
 var engines = []engine{
 	{name: "version 1", set: func(cfg *rpcrdma.Config) { cfg.Versions = []int{1} }},
 	{name: "version 2", set: func(cfg *rpcrdma.Config) { cfg.Versions = []int{2} }},
+	{name: "version 2 WorkingGroup", set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Dialect = []int{2}, wire.V2WorkingGroup }},
+	{name: "version 1 Padding", set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.RFC5666 = []int{1}, rpcrdma.Padding }},
+	{name: "version 1 ReadRead", slower: true, set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.RFC5666 = []int{1}, rpcrdma.ReadRead }},
 	{name: "version 2 + rtrext", extended: true, set: func(cfg *rpcrdma.Config) {
 		cfg.Versions = []int{2}
 		cfg.Extensions = rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement

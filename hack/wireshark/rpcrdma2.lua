@@ -1,5 +1,7 @@
--- A dissector of RPC-over-RDMA version 2 with transport properties and the round-trip extension, as docs/protocol-v2.md has it,
--- in RDMA Sends over iWARP. Wireshark itself knows version 1.
+-- A dissector of RPC-over-RDMA version 2, in RDMA Sends over iWARP, RoCE and InfiniBand. Wireshark itself knows version 1.
+--
+-- Version 2 has two dialects: RoundTrip, with transport properties and the round-trip extension (docs/protocol-v2.md), and
+-- WorkingGroup (docs/protocol-v2-wg.md). The first messages of a connection show which one it is; the preference can say so, too.
 --
 --   wireshark -X lua_script:rpcrdma2.lua FILE
 --
@@ -7,10 +9,24 @@
 
 local p = Proto("rpcrdma2", "RPC-over-RDMA version 2")
 
+local auto, round_trip, working_group = 0, 1, 2
+p.prefs.dialect = Pref.enum("Dialect", auto, "Dialect of version 2", {
+  { 1, "by the messages", auto }, { 2, "RoundTrip", round_trip }, { 3, "WorkingGroup", working_group },
+}, false)
+
 local procedures = {
   [0] = "RDMA2_MSG", [1] = "RDMA2_NOMSG", [4] = "RDMA2_ERROR", [5] = "RDMA2_OPTIONAL", [6] = "RDMA2_CONNPROP",
   [7] = "RDMA2_REQPROP", [8] = "RDMA2_RESPROP", [9] = "RDMA2_UPDPROP",
 }
+local types = {
+  [4] = "ERROR", [5] = "GRANT", [6] = "CONNPROP_MIDDLE", [7] = "CONNPROP_FINAL", [8] = "CALL_EXTERNAL", [9] = "CALL_MIDDLE",
+  [10] = "CALL_INLINE", [11] = "REPLY_EXTERNAL", [12] = "REPLY_MIDDLE", [13] = "REPLY_INLINE",
+}
+local wg_errors = {
+  [1] = "ERR_VERS", [2] = "BAD_XDR", [3] = "BAD_PROPVAL", [4] = "INVAL_HTYPE", [5] = "INVAL_CONT", [6] = "READ_CHUNKS",
+  [7] = "WRITE_CHUNKS", [8] = "SEGMENTS", [9] = "WRITE_RESOURCE", [10] = "REPLY_RESOURCE", [11] = "VERS_MISMATCH", [100] = "SYSTEM",
+}
+local wg_properties = { [1] = "SBSIZ", [2] = "RBSIZ", [3] = "RSSIZ", [4] = "RCSIZ", [5] = "BRS", [6] = "HOSTAUTH" }
 local directions = { [0] = "Call", [1] = "Reply" }
 local errors = {
   [1] = "ERR_VERS", [2] = "BAD_XDR", [3] = "INVALID_OPTION", [4] = "READ_CHUNKS", [5] = "WRITE_CHUNKS", [6] = "SEGMENTS",
@@ -100,6 +116,12 @@ dec("report.found", "Found")
 dec("report.min", "Lowest")
 dec("report.max", "Highest")
 
+dec("limit", "Limit of messages sent")
+dec("type", "Header type", types)
+dec("remaining", "Bytes that remain")
+dec("wg_error", "Error", wg_errors)
+dec("wg_property", "Property", wg_properties)
+
 bytes("payload", "Payload")
 bytes("data", "Zeros and bulk data")
 p.fields = all
@@ -171,9 +193,7 @@ function Reader:segments(tree, name)
   self:counted(function() self:segment(tree) end, tree, name)
 end
 
-function Reader:lists(tree)
-  self:u32(tree, "direction")
-  self:u32(tree, "inv_handle")
+function Reader:reads(tree)
   while self:present() do
     self:branch(tree, "Read segment", function(sub)
       self:u32(sub, "read.position")
@@ -181,30 +201,45 @@ function Reader:lists(tree)
     end)
     self.chunks = true
   end
+end
+
+function Reader:writes(tree)
   while self:present() do
     self:branch(tree, "Write chunk", function(sub) self:segments(sub, "write.segments") end)
     self.chunks = true
   end
+end
+
+function Reader:reply(tree)
   if self:present() then
     self:branch(tree, "Reply chunk", function(sub) self:segments(sub, "reply.segments") end)
     self.chunks = true
   end
 end
 
-function Reader:fault(tree)
-  local code = self:u32(tree, "error")
+function Reader:lists(tree)
+  self:u32(tree, "direction")
+  self:u32(tree, "inv_handle")
+  self:reads(tree)
+  self:writes(tree)
+  self:reply(tree)
+end
+
+-- fault reads an error. The codes of READ_CHUNKS to REPLY_RESOURCE begin at first.
+function Reader:fault(tree, name, names, first)
+  local code = self:u32(tree, name)
   if code == 1 then
     self:u32(tree, "error.low")
     self:u32(tree, "error.high")
-  elseif code >= 4 and code <= 6 then
+  elseif code >= first and code <= first + 2 then
     self:u32(tree, "error.most")
-  elseif code == 7 then
+  elseif code == first + 3 then
     self:u32(tree, "error.index")
     self:u32(tree, "error.needed")
-  elseif code == 8 then
+  elseif code == first + 4 then
     self:u32(tree, "error.needed")
   end
-  return errors[code] or "error " .. code
+  return names[code] or "error " .. code
 end
 
 function Reader:buffer(tree)
@@ -218,18 +253,20 @@ end
 
 function Reader:property(tree)
   local id = self:peek()
-  self:branch(tree, "Property " .. (properties[id] or string.format("%#x", id)), function(sub)
-    self:u32(sub, "property")
+  local names, name = properties, "property"
+  if self.group then names, name = wg_properties, "wg_property" end
+  self:branch(tree, "Property " .. (names[id] or string.format("%#x", id)), function(sub)
+    self:u32(sub, name)
     local n = self:u32(sub, "property.length")
     local stop = self.at + n
     self:need(n)
     if n == 0 then
       sub:append_text(": the default")
-    elseif id == 4 then
+    elseif id == 4 and not self.group then
       local inner = setmetatable({ buf = self.buf, at = self.at, stop = stop, what = "property" }, Reader)
       inner:buffer(sub)
       self.at = stop
-    elseif n == 4 and properties[id] then
+    elseif n == 4 and names[id] then
       self:u32(sub, "property.number")
     else
       self:raw(sub, "property.value", n)
@@ -364,6 +401,7 @@ end
 
 local rpc = Dissector.get("rpc")
 local opcode = Field.new("iwarp_rdma.opcode")
+local bth_opcode = Field.new("infiniband.bth.opcode")
 
 -- stream shows n bytes of payload: as an RPC message if it is a whole one with nothing taken out.
 function Reader:stream(tree, pinfo, root, n, whole)
@@ -377,6 +415,57 @@ function Reader:stream(tree, pinfo, root, n, whole)
   self:raw(tree, "data", self.stop - self.at)
 end
 
+-- Each of these reads a header type of the working group's dialect, and returns whether a payload follows, and whether it is a whole
+-- stream if no parts came before.
+local header = {}
+
+header[4] = function(self, tree) self.info = self.info .. " " .. self:fault(tree, "wg_error", wg_errors, 6) end
+header[5] = function() end
+header[6] = Reader.properties
+header[7] = Reader.properties
+header[8] = function(self, tree)
+  self:u32(tree, "inv_handle")
+  self:branch(tree, "Call chunk", function(sub) self:reads(sub) end)
+  self:reads(tree)
+  self:writes(tree)
+  self:reply(tree)
+end
+header[9] = function(self, tree)
+  self:u32(tree, "remaining")
+  return true, false
+end
+header[10] = function(self, tree)
+  self:u32(tree, "inv_handle")
+  self:reads(tree)
+  self:writes(tree)
+  self:reply(tree)
+  return true, true
+end
+header[11] = function(self, tree)
+  self:writes(tree)
+  self:reply(tree)
+end
+header[12] = header[9]
+header[13] = function(self, tree)
+  self:writes(tree)
+  return true, true
+end
+
+function Reader:group_message(tree, pinfo, root)
+  self.group = true
+  self:u32(tree, "xid")
+  self:u32(tree, "version")
+  self:u32(tree, "limit")
+  local kind = self:u32(tree, "type")
+  self.info = "RDMA2_" .. types[kind]
+  local payload, whole = header[kind](self, tree)
+  tree:append_text(", " .. self.info)
+  tree:set_len(self.at)
+  pinfo.cols.protocol = "RPC/RDMA 2"
+  pinfo.cols.info = self.info
+  self:stream(tree, pinfo, root, payload and self.stop - self.at or 0, whole and self.complete)
+end
+
 function Reader:message(tree, pinfo, root)
   self:u32(tree, "xid")
   self:u32(tree, "version")
@@ -386,7 +475,7 @@ function Reader:message(tree, pinfo, root)
   if proc <= 1 then
     self:lists(tree)
   elseif proc == 4 then
-    info = info .. " " .. self:fault(tree)
+    info = info .. " " .. self:fault(tree, "error", errors, 4)
   end
   local size, whole = 0, false
   if proc == 0 then
@@ -405,10 +494,54 @@ function Reader:message(tree, pinfo, root)
   self:stream(tree, pinfo, root, size, whole)
 end
 
+-- The dialects of connections, and the messages that end one of several parts, by their XIDs and senders.
+local dialects, open, ends
+
+function p.init() dialects, open, ends = {}, {}, {} end
+
+-- connection is the same for both directions.
+local function connection(pinfo)
+  local a, b = tostring(pinfo.src) .. ":" .. pinfo.src_port, tostring(pinfo.dst) .. ":" .. pinfo.dst_port
+  if pinfo.dst_port == 4791 then a, b = tostring(pinfo.src), tostring(pinfo.dst) end -- RoCE: the source port is any
+  return a < b and a .. " " .. b or b .. " " .. a
+end
+
+-- dialect finds the dialect of a message. The numbers 4 to 9 are in both.
+local function dialect(buf, pinfo)
+  if p.prefs.dialect ~= auto then return p.prefs.dialect end
+  local key, kind = connection(pinfo), buf(12, 4):uint()
+  if kind <= 1 then
+    dialects[key] = round_trip
+  elseif kind >= 10 or kind == 5 and buf:len() == 16 then
+    dialects[key] = working_group
+  elseif not dialects[key] and kind == 7 then -- RDMA2_REQPROP is never the first
+    dialects[key] = working_group
+  end
+  return dialects[key] or round_trip
+end
+
+-- complete reports whether an inline message is a whole one.
+local function complete(buf, pinfo)
+  local kind = buf(12, 4):uint()
+  local key = tostring(pinfo.src) .. " " .. pinfo.src_port .. " " .. buf(0, 4):uint() .. (kind >= 11 and " reply" or " call")
+  if not pinfo.visited then
+    if kind == 9 or kind == 12 then
+      open[key] = true
+    elseif open[key] then
+      open[key], ends[pinfo.number .. key] = nil, true
+    end
+  end
+  return not ends[pinfo.number .. key]
+end
+
 function p.dissector(buf, pinfo, root)
   local tree = root:add(p, buf())
   local r = setmetatable({ buf = buf, at = 0, stop = buf:len(), what = "message" }, Reader)
-  local ok, err = pcall(r.message, r, tree, pinfo, root)
+  local read = r.message
+  if dialect(buf, pinfo) == working_group then
+    read, r.complete = r.group_message, complete(buf, pinfo)
+  end
+  local ok, err = pcall(read, r, tree, pinfo, root)
   if not ok then
     if type(err) ~= "table" then error(err, 0) end
     tree:add_proto_expert_info(malformed, err.reason)
@@ -417,13 +550,25 @@ function p.dissector(buf, pinfo, root)
 end
 
 -- The beginning of a Send is taken for a message if its version and procedure are right. Other operations carry bare data.
-local function heuristic(buf, pinfo, root)
-  if buf:len() < 20 or buf(4, 4):uint() ~= 2 or not procedures[buf(12, 4):uint()] then return false end
-  local ops = { opcode() }
-  local op = #ops > 0 and ops[#ops].value or 3
-  if op < 3 or op > 6 then return false end
+local function message(buf, pinfo, root)
+  if buf:len() < 16 or buf(4, 4):uint() ~= 2 then return false end
+  local kind = buf(12, 4):uint()
+  if not procedures[kind] and not types[kind] or buf:len() < 20 and kind ~= 5 then return false end
+  if dialect(buf, pinfo) == round_trip and not procedures[kind] then return false end
   p.dissector(buf, pinfo, root)
   return true
 end
 
-p:register_heuristic("iwarp_ddp_rdmap", heuristic)
+p:register_heuristic("iwarp_ddp_rdmap", function(buf, pinfo, root)
+  local ops = { opcode() }
+  local op = #ops > 0 and ops[#ops].value or 3
+  return op >= 3 and op <= 6 and message(buf, pinfo, root)
+end)
+
+-- Reliable connections: the first packet of a Send, or the only one, without and with immediate data or an invalidation.
+local sends = { [0] = true, [4] = true, [5] = true, [23] = true }
+
+p:register_heuristic("infiniband.payload", function(buf, pinfo, root)
+  local op = bth_opcode()
+  return op ~= nil and sends[op.value] == true and message(buf, pinfo, root)
+end)

@@ -153,10 +153,13 @@ func (cl *Client) Negotiated() Negotiated {
 	out := &c.requester
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	t := c.negotiated.Load()
+	t, granted := c.negotiated.Load(), out.offered
+	if t.dialect == wire.V2WorkingGroup { // its credits count messages
+		granted = out.granted
+	}
 	return Negotiated{
 		Version: t.version, Dialect: t.dialect, InlineCall: t.sendLimit, InlineReply: t.recvLimit, Padding: c.rfc5666.padding(t), ReadRead: c.rfc5666.reads(), Configured: c.rfc5666.isConfigured(),
-		Granted: out.offered, Requested: out.asked(),
+		Granted: granted, Requested: out.asked(),
 		RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 		Extensions: t.ext, MaxCallTransmissions: max(1, t.callLimit), MaxReplyTransmissions: max(1, t.replyLimit),
 	}
