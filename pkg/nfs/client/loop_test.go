@@ -24,6 +24,7 @@ type loop struct {
 	handler oncrpc.Handler
 	pool    *bufpool.Pool
 	place   bool
+	conn    *oncrpc.Conn
 
 	serving sync.WaitGroup
 
@@ -35,7 +36,8 @@ type loop struct {
 }
 
 func newLoop(t *testing.T, h oncrpc.Handler, pool *bufpool.Pool, place bool) *loop {
-	return &loop{t: t, handler: h, pool: pool, place: place, xids: map[uint32]bool{}, calls: map[*oncrpc.Request]uint32{}}
+	conn := &oncrpc.Conn{Network: "loop", Remote: netip.MustParseAddrPort("127.0.0.1:1")}
+	return &loop{t: t, handler: h, pool: pool, place: place, conn: conn, xids: map[uint32]bool{}, calls: map[*oncrpc.Request]uint32{}}
 }
 
 func (l *loop) NextXID() uint32 {
@@ -56,7 +58,7 @@ func (l *loop) Submit(r *oncrpc.Request) {
 	l.seen = append(l.seen, r.Procedure)
 	l.mu.Unlock()
 
-	c := &oncrpc.Call{Conn: &oncrpc.Conn{Network: "loop", Remote: netip.MustParseAddrPort("127.0.0.1:1")}}
+	c := &oncrpc.Call{Conn: l.conn}
 	c.Init(l.pool, &exchange{l, r})
 	b, err := l.pool.Get(r.Call.Len())
 	if err != nil {

@@ -455,7 +455,14 @@ func (s *session) dataSizes() (read, write uint32) {
 	return rest(s.fore.MaxResponseSize), rest(s.fore.MaxRequestSize)
 }
 
+// destroySession ends the session while no call is in flight. On a connection that the session does
+// not know yet, SEQUENCE goes before.
 func (s *session) destroySession(ctx context.Context) error {
-	return s.exchange(ctx, s.rq, compound{{nfs4.OpDestroySession, &nfs4.DestroySessionArgs{Session: s.id}}}, 0,
-		func(r *results) error { return r.next(nfs4.OpDestroySession) })
+	op := operation{nfs4.OpDestroySession, &nfs4.DestroySessionArgs{Session: s.id}}
+	read := func(r *results) error { return r.next(op.op) }
+	err := s.exchange(ctx, s.rq, compound{op}, 0, read)
+	if errors.Is(err, nfs4.ErrConnNotBoundToSession) {
+		err = s.direct(ctx, read, op)
+	}
+	return err
 }
