@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"net/netip"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,9 @@ func (e *Export) validateBackend(r report) {
 	}
 }
 
+// domainName matches domains of at most 253 characters.
+var domainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+
 func (n *NFS4) validate(r report) {
 	duration := func(r report, d, low Duration) {
 		if d < low || d > Duration(time.Hour) {
@@ -116,6 +120,9 @@ func (n *NFS4) validate(r report) {
 	between(r.at("opens"), n.Opens, 0, 1<<20)
 	between(r.at("locks"), n.Locks, 0, 1<<20)
 	between(r.at("delegations"), n.Delegations, -1, 1<<20)
+	if n.IDDomain != "" && !domainName.MatchString(n.IDDomain) {
+		r.at("idDomain").refuse(n.IDDomain, "want a domain, such as example.com")
+	}
 }
 
 func (s *RDMAServer) checkProvider(r report) {

@@ -240,6 +240,11 @@ type NFS4 struct {
 	// start, in the directory .sluice-clients of Path, which clients cannot see. So a gateway on
 	// another host goes on. Default false: in StateDir. A change takes effect at the next start.
 	RecordsOnVolume bool `json:"recordsOnVolume,omitempty"`
+	// IDDomain is a domain such as example.com: clients see owners and groups that this host knows
+	// as NAME@IDDomain, and others as numbers. It must be that of the clients (idmapd.conf(5)).
+	// Clients may always set numbers. Empty, the default, means numbers alone. A change takes
+	// effect at the next start.
+	IDDomain string `json:"idDomain,omitempty"`
 }
 
 // NFSServer is an NFS server on TCP.

@@ -1,15 +1,14 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
 	"math/bits"
-	"os/user"
 	"strconv"
-	"strings"
-	"sync"
 
+	"sluice.dev/sluice/pkg/nfs/idmap"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/xdr"
@@ -89,9 +88,9 @@ func (a *v4Attrs) decode(d *xdr.Decoder, n int) {
 	case nfs4.AttrNumLinks:
 		a.attr.Nlink = d.Uint32()
 	case nfs4.AttrOwner:
-		a.attr.UID = ownerID(d.Opaque(nfs4.MaxOpaque), users)
+		a.attr.UID = ownerID(d.Opaque(nfs4.MaxOpaque), idmap.Users)
 	case nfs4.AttrOwnerGroup:
-		a.attr.GID = ownerID(d.Opaque(nfs4.MaxOpaque), groups)
+		a.attr.GID = ownerID(d.Opaque(nfs4.MaxOpaque), idmap.Groups)
 	case nfs4.AttrRawDev:
 		a.attr.Rdev = nfs3.SpecData{Major: d.Uint32(), Minor: d.Uint32()}
 	case nfs4.AttrSpaceUsed:
@@ -176,46 +175,16 @@ func decodeTime(d *xdr.Decoder) nfs3.Time {
 // nobody is the id of an owner whom this host does not know.
 const nobody = 65534
 
-// directory finds ids by names on this host.
-type directory struct {
-	lookup func(name string) (id string, err error)
-	known  sync.Map
-}
-
-var (
-	users = &directory{lookup: func(name string) (string, error) {
-		u, err := user.Lookup(name)
-		if err != nil {
-			return "", err
-		}
-		return u.Uid, nil
-	}}
-	groups = &directory{lookup: func(name string) (string, error) {
-		g, err := user.LookupGroup(name)
-		if err != nil {
-			return "", err
-		}
-		return g.Gid, nil
-	}}
-)
-
 // ownerID returns the id of an owner: a number, or a name of this host at any domain.
-func ownerID(owner []byte, in *directory) uint32 {
+func ownerID(owner []byte, in *idmap.Map) uint32 {
 	if id, err := strconv.ParseUint(string(owner), 10, 32); err == nil {
 		return uint32(id)
 	}
-	name, _, _ := strings.Cut(string(owner), "@")
-	if id, ok := in.known.Load(name); ok {
-		return id.(uint32)
+	name, _, _ := bytes.Cut(owner, []byte("@"))
+	if id, ok := in.ID(name); ok {
+		return id
 	}
-	id := uint32(nobody)
-	if s, err := in.lookup(name); err == nil {
-		if n, err := strconv.ParseUint(s, 10, 32); err == nil {
-			id = uint32(n)
-		}
-	}
-	in.known.Store(name, id)
-	return id
+	return nobody
 }
 
 // encodeAttrs returns attributes to set, with owners as numbers.

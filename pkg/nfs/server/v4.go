@@ -25,6 +25,7 @@ type v4Server struct {
 	callbacks    callbacks
 	parking      parking
 	unshared     bool
+	idDomain     string
 	// foreignWaiters is the number of notices about locks of local processes that wait.
 	foreignWaiters atomic.Int64
 	leases         chan struct{} // closed by watchLeases
@@ -46,6 +47,9 @@ type NFS4Config struct {
 	// RecordsInRoot keeps the records of clients in a directory of Config.Root that clients cannot
 	// see, instead of Config.StateDir: so a server on another host goes on.
 	RecordsInRoot bool
+	// IDDomain is the domain of owners' names: users and groups of this host are NAME@IDDomain.
+	// Empty: owners are numbers.
+	IDDomain string
 }
 
 func (c *NFS4Config) defaults() {
@@ -76,7 +80,7 @@ func newV4Server(s *Server) *v4Server {
 	v.records, owners = openClientRecords(s)
 	cfg := *s.cfg.NFS4
 	cfg.defaults()
-	v.unshared, v.leases = cfg.Unshared, make(chan struct{})
+	v.unshared, v.idDomain, v.leases = cfg.Unshared, cfg.IDDomain, make(chan struct{})
 	v.parking.calls = map[state.FileID][]*parkedCall{}
 	v.state = state.New(state.Config{
 		Boot: uint32(now.UnixMilli() >> 4), Lease: cfg.Lease, Grace: cfg.Grace,

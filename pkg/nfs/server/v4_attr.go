@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"math/bits"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -246,33 +245,6 @@ func (c *compound) putFSAttr(e *xdr.Encoder, n uint32, usage *vfs.Usage) {
 func putTime(e *xdr.Encoder, t unix.Timespec) {
 	e.Uint64(uint64(t.Sec))
 	e.Uint32(uint32(t.Nsec))
-}
-
-// putOwner encodes a user or group as its number (RFC 8881 section 5.9).
-func (c *compound) putOwner(e *xdr.Encoder, id uint32, _ bool) {
-	var digits [10]byte
-	e.Opaque(strconv.AppendUint(digits[:0], uint64(id), 10))
-}
-
-// ownerID returns the number of a user or group: the reverse of putOwner.
-func (c *compound) ownerID(name []byte, _ bool) (uint32, nfs4.Status) {
-	if len(name) == 0 {
-		return 0, nfs4.ErrInval
-	}
-	if len(name) > 10 || name[0] == '0' && len(name) > 1 {
-		return 0, nfs4.ErrBadOwner
-	}
-	id := uint64(0)
-	for _, digit := range name {
-		if digit < '0' || digit > '9' {
-			return 0, nfs4.ErrBadOwner
-		}
-		id = id*10 + uint64(digit-'0')
-	}
-	if id >= 1<<32-1 { // the last one means no id
-		return 0, nfs4.ErrBadOwner
-	}
-	return uint32(id), nfs4.OK
 }
 
 // source makes the current object the source of attributes, from c.stat.
