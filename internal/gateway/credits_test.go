@@ -12,6 +12,7 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/conns"
+	"sluice.dev/sluice/internal/gateway/rpcstats"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
@@ -98,12 +99,13 @@ func TestCreditsLatency(t *testing.T) {
 		}
 		account := e.credits.Open()
 		defer account.Close()
+		observer := connObserver{e, new(rpcstats.Calls)}
 		calls := func(status oncrpc.Status, d time.Duration) *status.Credits {
 			for range 300 {
 				c := &oncrpc.Call{Program: nfs3.Program, Version: 3, Procedure: nfs3.ProcRead, Status: status, Began: int64(time.Since(epoch))}
 				c.Reply.Stream = [][]byte{make([]byte, oncrpc.MinReplyLen+4)}
 				time.Sleep(d)
-				e.Answered(c)
+				observer.Answered(c)
 				account.Credits(128, 0)
 			}
 			return e.credits.status(&x.Transport)

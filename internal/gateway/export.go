@@ -265,9 +265,8 @@ func (e *export) status() status.Export {
 	if served != nil {
 		served.status(&s)
 	}
-	s.Counters.RPCs, s.Counters.Errors = e.stats.Totals()
+	s.Counters = e.stats.Totals()
 	s.Counters.Connections = e.conns.Opened()
-	s.Counters.BytesIn, s.Counters.BytesOut = e.stats.Bytes()
 	return s
 }
 

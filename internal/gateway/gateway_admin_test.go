@@ -60,6 +60,8 @@ func TestStatusGolden(t *testing.T) {
 		{`"(identity)": ".*"`, `"$1": "IDENTITY"`},
 		// the length of handles depends on the file system
 		{`"(bytesIn|bytesOut)": [1-9]\d*`, `"$1": "BYTES"`},
+		{`"seconds": [^,\n]*[1-9][^,\n]*`, `"seconds": "SECONDS"`},
+		{`(?s)"latency": \[\s*\{.*?\]`, `"latency": "BUCKETS"`},
 		{`(?s),\s*"notes": \[.*?\]`, ``},
 	} {
 		body = regexp.MustCompile(n.re).ReplaceAllString(body, n.to)
@@ -79,6 +81,54 @@ func TestStatusGolden(t *testing.T) {
 	}
 	ar.works()
 	at.works()
+}
+
+// TestClientCounters checks that /status counts the calls of each client, and that they add up to
+// those of the export.
+func TestClientCounters(t *testing.T) {
+	r := newEnv(t)
+	r.start(r.yaml(exportYAML{name: "data"}))
+	const size = 300_000
+	for _, c := range []*testClient{r.connect("data", config.RDMA), r.connect("data", config.TCP)} {
+		h := c.put("file", size)
+		b := make([]byte, size)
+		if n, err := c.ReadAt(context.Background(), h, b, 0); err != nil || n != size {
+			t.Fatal(n, err)
+		}
+		if _, err := c.Lookup(context.Background(), c.root, "missing"); err == nil {
+			t.Fatal("found")
+		}
+	}
+	var e status.Export
+	var sum status.Calls
+	eventually(t, "the counters of clients add up to those of the export", func() bool {
+		e, sum = r.export("data"), status.Calls{}
+		for _, c := range e.Clients {
+			sum.RPCs += c.Counters.RPCs
+			sum.Errors += c.Counters.Errors
+			sum.BytesIn += c.Counters.BytesIn
+			sum.BytesOut += c.Counters.BytesOut
+		}
+		want := e.Counters.Calls
+		want.Seconds = 0
+		return sum == want
+	})
+	for _, c := range e.Clients {
+		n := c.Counters
+		if n.RPCs < 5 || n.Errors != 1 || n.BytesIn < size || n.BytesOut < size || n.BytesIn > 2*size || n.BytesOut > 2*size || n.Seconds <= 0 {
+			t.Errorf("%s: %+v", c.Network, n)
+		}
+	}
+	var calls uint64
+	for i, b := range e.Counters.Latency {
+		calls += b.RPCs
+		if i > 0 && b.UpTo <= e.Counters.Latency[i-1].UpTo {
+			t.Errorf("buckets: %v", e.Counters.Latency)
+		}
+	}
+	if calls != sum.RPCs {
+		t.Errorf("%d calls in buckets, want %d", calls, sum.RPCs)
+	}
 }
 
 func TestProbes(t *testing.T) {

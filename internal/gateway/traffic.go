@@ -42,21 +42,46 @@ type observed struct {
 // ServeRPC implements oncrpc.Handler.
 func (h observed) ServeRPC(c *oncrpc.Call) {
 	c.Began = int64(time.Since(epoch))
-	c.Observe(h.t)
+	o := h.t.observerOf(c.Conn)
+	o.calls.Received(c)
+	c.Observe(o)
 	h.next.ServeRPC(c)
 }
 
+// connObserver observes the calls of one connection.
+type connObserver struct {
+	t     *traffic
+	calls *rpcstats.Calls
+}
+
+// connObserverKey is the key of a *connObserver in Values of a connection.
+type connObserverKey struct{}
+
+// observerOf returns the observer of a connection's calls. Only ServeRPC may call it.
+func (t *traffic) observerOf(c *oncrpc.Conn) *connObserver {
+	o, ok := c.Values[connObserverKey{}].(*connObserver)
+	if !ok {
+		o = &connObserver{t, t.conns.Calls(c)}
+		c.Values[connObserverKey{}] = o
+	}
+	return o
+}
+
 // Answered implements oncrpc.CallObserver.
-func (t *traffic) Answered(c *oncrpc.Call) {
+func (o *connObserver) Answered(c *oncrpc.Call) {
 	d := time.Since(epoch) - time.Duration(c.Began)
-	t.stats.Answered(c, d)
+	ok := o.t.stats.Answered(c, d)
+	o.calls.Answered(c, d, ok)
 	if c.Status.OK() {
-		t.credits.Latency(rpcstats.Kind(c), d)
+		o.t.credits.Latency(rpcstats.Kind(c), d)
 	}
 }
 
 // Dropped implements oncrpc.CallObserver.
-func (t *traffic) Dropped(c *oncrpc.Call) { t.stats.Dropped(c) }
+func (o *connObserver) Dropped(c *oncrpc.Call) {
+	o.t.stats.Dropped(c)
+	o.calls.Dropped()
+}
 
 // rdmaObserver observes an RPC-over-RDMA server.
 type rdmaObserver struct {

@@ -237,6 +237,8 @@ type Client struct {
 	Remote  netip.AddrPort `json:"remote"`
 	Local   netip.AddrPort `json:"local"`
 	Since   time.Time      `json:"since"`
+	// Counters are the calls of this connection.
+	Counters Calls `json:"counters"`
 	// RDMA is nil for other networks.
 	RDMA *RDMA `json:"rdma,omitempty"`
 }
@@ -319,8 +321,27 @@ type Properties struct {
 // Counters are an export's totals since its start; /metrics has the details.
 type Counters struct {
 	Connections uint64 `json:"connections"`
-	RPCs        uint64 `json:"rpcs"`
-	Errors      uint64 `json:"errors"`
-	BytesIn     uint64 `json:"bytesIn"`
-	BytesOut    uint64 `json:"bytesOut"`
+	Calls
+	// Latency counts answered calls by the time from receipt to answer, in ascending order. Buckets
+	// without calls are left out.
+	Latency []Bucket `json:"latency"`
+}
+
+// Calls counts the calls of an export or of a connection.
+type Calls struct {
+	RPCs uint64 `json:"rpcs"`
+	// Errors are the RPCs without success.
+	Errors uint64 `json:"errors"`
+	// BytesIn and BytesOut are the bytes of RPC messages from and to clients.
+	BytesIn  uint64 `json:"bytesIn"`
+	BytesOut uint64 `json:"bytesOut"`
+	// Seconds is the sum of the times from receipt to answer.
+	Seconds float64 `json:"seconds"`
+}
+
+// Bucket counts calls that took at most UpTo seconds, and more than the bound before. Each bound is
+// twice the one before. The last bucket has no bound: UpTo is 0.
+type Bucket struct {
+	UpTo float64 `json:"upTo,omitempty"`
+	RPCs uint64  `json:"rpcs"`
 }

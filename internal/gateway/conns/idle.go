@@ -54,12 +54,12 @@ func (c *conn) pastTimeout(now time.Time, idle *config.IdleTimeout) error {
 	if c.info.Control == nil {
 		return nil
 	}
-	if calls := c.info.Calls.Load(); calls != c.calls || c.info.Control.Busy() {
-		c.calls, c.lastActive = calls, now
+	if calls := c.info.Calls.Load(); calls != c.lastCalls || c.info.Control.Busy() {
+		c.lastCalls, c.lastActive = calls, now
 		return nil
 	}
 	limit, why := idle.AfterCall, errNoCall
-	if c.calls == 0 {
+	if c.lastCalls == 0 {
 		limit, why = idle.BeforeFirstCall, errNoFirstCall
 	}
 	if limit == 0 || now.Sub(c.lastActive) < time.Duration(limit) {

@@ -12,6 +12,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/rpcstats"
 	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
@@ -57,10 +58,11 @@ type conn struct {
 	info  *oncrpc.Conn
 	rdma  *rpcrdma.Conn // nil on TCP
 	since time.Time
+	calls *rpcstats.Calls
 
 	// State of Sweep.
 	lastActive time.Time
-	calls      uint64 // at lastActive
+	lastCalls  uint64 // at lastActive
 }
 
 // New returns a table that admits nobody before SetLimits and SetRules.
@@ -121,7 +123,14 @@ func (t *Table) Open(network Network, info *oncrpc.Conn, r *rpcrdma.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	t.byConn[info] = &conn{info: info, rdma: r, since: now, lastActive: now}
+	t.byConn[info] = &conn{info: info, rdma: r, since: now, lastActive: now, calls: new(rpcstats.Calls)}
+}
+
+// Calls returns the counters of a connection that is served.
+func (t *Table) Calls(info *oncrpc.Conn) *rpcstats.Calls {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byConn[info].calls
 }
 
 // Close removes a connection, and counts the cause of its end.
@@ -164,7 +173,7 @@ func (t *Table) List(limit int) (list []status.Client, omitted int) {
 }
 
 func (c *conn) status() status.Client {
-	s := status.Client{Network: config.TCP, Remote: unmap(c.info.Remote), Local: unmap(c.info.Local), Since: c.since}
+	s := status.Client{Network: config.TCP, Remote: unmap(c.info.Remote), Local: unmap(c.info.Local), Since: c.since, Counters: c.calls.Status()}
 	if c.rdma == nil {
 		return s
 	}

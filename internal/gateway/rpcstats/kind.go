@@ -21,7 +21,7 @@ var _ [credit.Kinds - kindRows*kindSizes]struct{} // each kind fits credit.Kinds
 // Kind returns the kind of a call, below credit.Kinds. Calls of a kind have a similar latency: they
 // have the same procedure, as far as that is known, and a similar size in steps of four.
 func Kind(c *oncrpc.Call) int {
-	in, out := messageSize(&c.Message), messageSize(&c.Reply)
+	in, out := MessageSize(&c.Message), MessageSize(&c.Reply)
 	row := kindOther
 	switch i, p := findProgram(c.Program, c.Version, c.Procedure); {
 	case p == nil:
@@ -36,7 +36,8 @@ func Kind(c *oncrpc.Call) int {
 	return row*kindSizes + min(size, kindSizes-1)
 }
 
-func messageSize(m *oncrpc.Message) (n int) {
+// MessageSize returns the bytes of a message, with its bulk data.
+func MessageSize(m *oncrpc.Message) (n int) {
 	for _, s := range m.Stream {
 		n += len(s)
 	}

@@ -2,7 +2,9 @@ package rpcstats
 
 import (
 	"sync/atomic"
+	"time"
 
+	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/metric"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -62,16 +64,21 @@ func (p *procedureStats) collect(s metric.Sink, program, procedure string) {
 	}
 }
 
-// Totals returns the number of calls, and of those without success.
-func (s *Stats) Totals() (rpcs, errors uint64) {
+// Totals returns the sums over all procedures.
+func (s *Stats) Totals() (t status.Counters) {
+	var durations [buckets + 1]uint64
 	add := func(p *procedureStats) {
 		for r := range p.results {
 			n := p.results[r].Load()
-			rpcs += n
+			t.RPCs += n
 			if result(r) != resultOK {
-				errors += n
+				t.Errors += n
 			}
 		}
+		for i := range durations {
+			durations[i] += p.durations[i].Load()
+		}
+		t.Seconds += time.Duration(p.sum.Load()).Seconds()
 	}
 	for i := range s.rpcs {
 		for j := range s.rpcs[i] {
@@ -79,5 +86,16 @@ func (s *Stats) Totals() (rpcs, errors uint64) {
 		}
 	}
 	add(&s.other)
-	return rpcs, errors
+	t.BytesIn, t.BytesOut = s.Bytes()
+	t.Latency = []status.Bucket{}
+	for i, n := range durations {
+		b := status.Bucket{RPCs: n}
+		if i < buckets {
+			b.UpTo = bound(i)
+		}
+		if n > 0 {
+			t.Latency = append(t.Latency, b)
+		}
+	}
+	return t
 }

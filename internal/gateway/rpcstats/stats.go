@@ -95,9 +95,9 @@ func findProgram(number, version, procedure uint32) (int, *program) {
 	return 0, nil
 }
 
-// Answered counts a call that is about to be answered after d. It reads only the status of the
-// reply.
-func (s *Stats) Answered(c *oncrpc.Call, d time.Duration) {
+// Answered counts a call that is about to be answered after d, and reports whether it succeeded. It
+// reads only the status of the reply.
+func (s *Stats) Answered(c *oncrpc.Call, d time.Duration) (ok bool) {
 	i, p := findProgram(c.Program, c.Version, c.Procedure)
 	ps := &s.other
 	if p != nil {
@@ -128,6 +128,7 @@ func (s *Stats) Answered(c *oncrpc.Call, d time.Duration) {
 	}
 	ps.results[r].Add(1)
 	ps.observe(d)
+	return r == resultOK
 }
 
 // Dropped counts a call that is not answered.

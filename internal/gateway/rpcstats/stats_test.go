@@ -114,8 +114,8 @@ func TestExportStats(t *testing.T) {
 	if d := cmp.Diff(want, exposition(t, r, "sluice_errors_total", "sluice_rpcs_total")); d != "" {
 		t.Error(d)
 	}
-	if rpcs, errors := s.Totals(); rpcs != 17 || errors != 12 {
-		t.Errorf("%d calls, %d not with success", rpcs, errors)
+	if got := s.Totals(); got.RPCs != 17 || got.Errors != 12 {
+		t.Errorf("%d calls, %d not with success", got.RPCs, got.Errors)
 	}
 	read := &s.rpcs[0][nfs3.ProcRead]
 	if read.durations[1].Load() != 1 || read.durations[buckets].Load() != 1 || read.sum.Load() != int64(time.Minute+9*time.Microsecond) {
