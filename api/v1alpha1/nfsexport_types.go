@@ -187,6 +187,37 @@ type Claim struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, since clients hold handles: make another NFSExport"
 	// +kubebuilder:default=""
 	SubPath string `json:"subPath,omitempty"`
+	// NFS4 configures versions 4.1 and 4.2. Default: the default of each field.
+	// +optional
+	NFS4 *NFS4 `json:"nfs4,omitempty"`
+}
+
+// NFS4 configures versions 4.1 and 4.2 of a claim. A change of lease, shared or idDomain takes
+// effect when the claim's pod starts next.
+type NFS4 struct {
+	// Lease is how long a client may be silent before others may take its opens and locks: 10s to
+	// 1h. After a start of the pod, clients have as long to reclaim theirs. Default 90s.
+	// +kubebuilder:default="90s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="want 10s to 1h"
+	Lease Duration `json:"lease,omitempty"`
+	// Delegations is the maximum number of delegations of all clients: -1 to 1048576. A client with
+	// a delegation of a file caches it until another one needs the file. Default 0: an eighth of
+	// the pod's limit of open files, at most 32768. -1: none.
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1
+	// +kubebuilder:validation:Maximum=1048576
+	Delegations int32 `json:"delegations,omitempty"`
+	// Shared means that others change the files too, such as pods that mount the claim themselves.
+	// Then delegations are for reading alone, otherwise for writing too. Default true.
+	// +kubebuilder:default=true
+	Shared *bool `json:"shared,omitempty"`
+	// IDDomain is a domain such as example.com: clients see owners and groups that the pod knows by
+	// its /etc/passwd and /etc/group as NAME@IDDomain, and others as numbers. It must be that of
+	// the clients (idmapd.conf(5)). Default: numbers alone.
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$')",message="want a domain, such as example.com"
+	IDDomain string `json:"idDomain,omitempty"`
 }
 
 // NFSVersion is a version of NFS.

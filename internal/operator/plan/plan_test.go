@@ -735,3 +735,32 @@ func TestVerbsOptions(t *testing.T) {
 		t.Errorf("software has %+v", got)
 	}
 }
+
+// The settings of a claim for version 4 become those of its gateway. Others are the defaults.
+func TestClaimNFS4(t *testing.T) {
+	in := Input{Gateway: gateway(), Claims: map[string]*corev1.PersistentVolumeClaim{"data": claim("data", corev1.ClaimBound)}}
+	shared := false
+	for _, c := range []struct {
+		set  *v1alpha1.NFS4
+		want config.NFS4
+	}{
+		{nil, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true}},
+		{&v1alpha1.NFS4{}, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true}},
+		{
+			&v1alpha1.NFS4{Lease: "1m", Delegations: -1, Shared: &shared, IDDomain: "example.com"},
+			config.NFS4{Lease: config.Duration(time.Minute), Grace: config.Duration(time.Minute), Clients: 1024, Delegations: -1, IDDomain: "example.com"},
+		},
+	} {
+		e := claimExport("e", "data", "", 0)
+		e.Spec.Backend.PersistentVolumeClaim.NFS4 = c.set
+		in.Exports = []v1alpha1.NFSExport{e}
+		c.want.RecordsOnVolume = true
+		got := Make(in).Exports[0].Config
+		if got == nil {
+			t.Fatal("the export has no configuration")
+		}
+		if diff := cmp.Diff(c.want, got.Backend.Volume.NFS4); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

@@ -135,6 +135,15 @@ func NodeAddresses(n *corev1.Node) (out []netip.Addr) {
 	return out
 }
 
+// nfs4 applies the settings of a claim.
+func nfs4(c *config.NFS4, s *v1alpha1.NFS4) {
+	c.Lease = cmp.Or(config.Duration(s.Lease.Duration()), c.Lease)
+	c.Delegations, c.IDDomain = int(s.Delegations), s.IDDomain
+	if s.Shared != nil {
+		c.Shared = *s.Shared
+	}
+}
+
 // render returns the configuration of an export.
 func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	e := x.Source
@@ -146,6 +155,9 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 	case b.PersistentVolumeClaim != nil:
 		c.Backend.Volume = config.DefaultVolume(VolumeDir)
 		c.Backend.Volume.NFS4.RecordsOnVolume = true // the next pod may be on another node
+		if s := b.PersistentVolumeClaim.NFS4; s != nil {
+			nfs4(&c.Backend.Volume.NFS4, s)
+		}
 	case b.NFS != nil:
 		s := config.DefaultNFSServer()
 		s.Server, s.MountPort, s.Path, s.SoftTimeout = b.NFS.Server, int(b.NFS.MountPort), b.NFS.Path, config.Duration(b.NFS.SoftTimeout.Duration())
