@@ -369,7 +369,16 @@ func (s *sriov) functionRemoved(t *testing.T) {
 		if now := s.moved(t, fastPods, "data", before, begun); now.pod == before.pod {
 			t.Errorf("the client is at %s as before", now.pod)
 		}
-		t.Log(s.must(t, "get", "nfsexport/data", "-o", "jsonpath={range .status.conditions[*]}{.type} {.status} {.reason} {.message}{\"\\n\"}{end}"))
+		eventually(t, time.Minute, func() error {
+			said, err := s.kubectl("get", "nfsexport/data", "-o", `jsonpath={.status.conditions[?(@.type=="RDMAReady")]}`)
+			if err == nil && (!strings.Contains(said, before.pod) || !strings.Contains(said, f.pci+" to this container, but the device has no driver")) {
+				err = fmt.Errorf("RDMAReady is %s, must tell that %s of %s has no driver", said, f.pci, before.pod)
+			}
+			if err == nil {
+				t.Log(said)
+			}
+			return err
+		})
 		s.guest.run(t, "echo "+f.pci+` >/sys/bus/pci/drivers/igbvf/bind
 			until n=$(ls /sys/bus/pci/devices/`+f.pci+`/net); do sleep 0.2; done
 			ip link set "$n" up; until [ "$(cat /sys/class/net/$n/operstate)" = up ]; do sleep 0.2; done
