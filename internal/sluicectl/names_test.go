@@ -12,8 +12,8 @@ import (
 	"sluice.dev/sluice/pkg/nfs/server"
 )
 
-// tree lists a directory on this host: each name with its contents, or the target of a link.
-func tree(t *testing.T, dir string) string {
+// listTree lists a directory on this host: each name with its contents, or the target of a link.
+func listTree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 				{"rm -r U/a/ U/b", ""},
 			} {
 				e.ok(strings.Fields(strings.ReplaceAll(step.args, "U", u))...)
-				if got := tree(t, e.dir); got != step.want {
+				if got := listTree(t, e.dir); got != step.want {
 					t.Fatalf("%s: %s, want %s", step.args, got, step.want)
 				}
 			}
@@ -83,7 +83,7 @@ func TestRemoveTree(t *testing.T) {
 		must(t, os.Symlink(e.dir, filepath.Join(e.dir, dir, "link")))
 	}
 	e.ok("rm", "-r", "RDMA/tree")
-	if got := tree(t, e.dir); got != "stays=x" {
+	if got := listTree(t, e.dir); got != "stays=x" {
 		t.Errorf("left: %s", got)
 	}
 }
@@ -96,7 +96,7 @@ func TestNameErrors(t *testing.T) {
 	must(t, os.Chmod(e.dir, 0o755))
 	other := newEnv(t)
 	readOnly, nobody := e.export(server.Rule{ReadOnly: true, Squash: server.SquashNone}), e.export(server.Rule{Squash: server.SquashAll})
-	before := tree(t, e.dir)
+	before := listTree(t, e.dir)
 	for _, c := range []struct{ args, want string }{
 		{"rm TCP/none", "cannot remove TCP/none: /none: no such file or directory (NFS3ERR_NOENT)."},
 		{"rm TCP/dir", "cannot remove TCP/dir: it is a directory; -r removes it with all in it."},
@@ -136,7 +136,7 @@ func TestNameErrors(t *testing.T) {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", c.args, code, out, errs, want)
 		}
 	}
-	if after := tree(t, e.dir); after != before {
+	if after := listTree(t, e.dir); after != before {
 		t.Errorf("changed from %s to %s", before, after)
 	}
 	if code, _, errs := e.run("", "mkdir", "TCP/dir", "TCP/new"); code != 1 || !strings.Contains(errs, "sluicectl: 1 of 2 failed.\n") {

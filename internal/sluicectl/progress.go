@@ -14,7 +14,8 @@ import (
 const showAfter = time.Second
 
 // progress shows the progress of a command on stderr: a bar on a terminal, occasional lines
-// elsewhere. Its methods may be called concurrently.
+// elsewhere. Its methods may be called concurrently,
+// those that count also on nil.
 type progress struct {
 	app      *app
 	name     string
@@ -56,7 +57,13 @@ func (p *progress) count(n int64) { p.update(func() { p.done += n }) }
 // expect adds a thing to do, with its bytes.
 func (p *progress) expect(bytes int64) { p.update(func() { p.all++; p.total += bytes }) }
 
+// skip takes n bytes that are there already out of the total.
+func (p *progress) skip(n int64) { p.update(func() { p.total -= n }) }
+
 func (p *progress) update(change func()) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
@@ -126,8 +133,16 @@ func (p *progress) end(err error) error {
 	d := time.Since(p.began)
 	things := ""
 	if p.unit != "" {
-		things = fmt.Sprintf("%d %s, ", p.done, p.unit)
+		things = fmt.Sprintf("%d %s, ", p.done, plural(p.unit, p.done))
 	}
 	fmt.Fprintf(p.app.Err, "%s: %s%s in %s, %s/s\n", p.name, things, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
 	return nil
+}
+
+// plural returns the singular of a regular noun for 1.
+func plural(noun string, n int64) string {
+	if n == 1 {
+		return strings.TrimSuffix(noun, "s")
+	}
+	return noun
 }

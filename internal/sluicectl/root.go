@@ -135,7 +135,7 @@ func (a *app) command(version string) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add(fileCommands, a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(),
+	add(fileCommands, a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.cpCommand(), a.syncCommand(),
 		a.rmCommand(), a.mkdirCommand(), a.mvCommand(), a.lnCommand(), a.duCommand(), a.dfCommand())
 	add(measureCommands, a.pingCommand(), a.infoCommand(), a.benchCommand(), a.doctorCommand())
 	add(gatewayCommands, a.clientsCommand(), a.expelCommand(), a.pvCommand())

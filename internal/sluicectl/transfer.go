@@ -49,19 +49,22 @@ func (s *session) regular(ctx context.Context) (client.Object, error) {
 
 // download copies a file to w.
 func (s *session) download(ctx context.Context, o client.Object, w io.Writer, p *progress) error {
-	n, err := s.Download(ctx, o.Handle, 0, o.Attr.Attr.Size, func(data [][]byte) error {
+	return s.downloadPart(ctx, o, 0, o.Attr.Attr.Size, w, p)
+}
+
+// downloadPart copies n bytes of a file to w.
+func (s *session) downloadPart(ctx context.Context, o client.Object, offset, n uint64, w io.Writer, p *progress) error {
+	got, err := s.Download(ctx, o.Handle, offset, n, func(data [][]byte) error {
 		for _, d := range data {
 			if _, err := w.Write(d); err != nil {
 				return err
 			}
-			if p != nil {
-				p.add(int64(len(d)))
-			}
+			p.add(int64(len(d)))
 		}
 		return nil
 	})
-	if err == nil && uint64(n) < o.Attr.Attr.Size {
-		err = fmt.Errorf("it ended after %d bytes and had %d before: somebody truncated it meanwhile", n, o.Attr.Attr.Size)
+	if err == nil && uint64(got) < n {
+		err = fmt.Errorf("it ended after %d bytes and had %d before: somebody truncated it meanwhile", offset+uint64(got), o.Attr.Attr.Size)
 	}
 	return err
 }
@@ -107,29 +110,86 @@ func (s *session) get(ctx context.Context, local string) error {
 		return p.end(err)
 	}
 	dir := filepath.Dir(local)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no directory %s", printable(dir))
+	} else if err != nil {
+		return err
 	}
-	part := filepath.Join(dir, partName())
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(o.Attr.Attr.Mode&0o777)|0o200)
+	defer root.Close()
+	return p.end(s.fetch(ctx, o, root, filepath.Base(local), transferOptions{}, p))
+}
+
+// fetch copies a file to name below root. It appears only when all of it has come.
+func (s *session) fetch(ctx context.Context, o client.Object, root *os.Root, name string, opts transferOptions, p *progress) error {
+	a := &o.Attr.Attr
+	part := filepath.Join(filepath.Dir(name), opts.partName(filepath.Base(name), a.Size, a.Mtime.Time()))
+	flags := os.O_RDWR | os.O_CREATE
+	if !opts.resume {
+		flags |= os.O_EXCL
+	}
+	f, err := root.OpenFile(part, flags, fs.FileMode(a.Mode&0o777)|0o600)
 	if err != nil {
 		return err
 	}
+	remove := func() {
+		if !opts.resume {
+			_ = root.Remove(part)
+		}
+	}
 	// An interrupted command may end before its READs are cancelled.
-	kept := context.AfterFunc(ctx, func() { _ = os.Remove(part) })
-	err = errors.Join(s.download(ctx, o, f, p), f.Close())
+	kept := context.AfterFunc(ctx, remove)
+	err = errors.Join(s.fetchPart(ctx, o, f, opts, p), f.Close())
+	if err == nil && opts.mtime != nil {
+		err = root.Chtimes(part, time.Time{}, *opts.mtime)
+	}
 	if kept() && err == nil {
-		err = os.Rename(part, local)
+		err = root.Rename(part, name)
+	}
+	if errors.Is(err, errDiffers) {
+		_ = root.Remove(part)
+	} else if err != nil {
+		remove()
+	}
+	return cmp.Or(err, context.Cause(ctx))
+}
+
+// fetchPart completes a temporary file.
+func (s *session) fetchPart(ctx context.Context, o client.Object, f *os.File, opts transferOptions, p *progress) error {
+	size := o.Attr.Attr.Size
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var from uint64
+	if n := uint64(info.Size()); n <= size {
+		from = resumeAt(n)
+	}
+	if err := f.Truncate(int64(from)); err != nil {
+		return err
+	}
+	p.skip(int64(from))
+	err = opts.sections(from, size, func(offset, n uint64) error {
+		if err := s.downloadPart(ctx, o, offset, n, io.NewOffsetWriter(f, int64(offset)), p); err != nil || !opts.resume {
+			return err
+		}
+		return f.Sync()
+	})
+	if err == nil && opts.verify {
+		var same bool
+		if same, err = s.same(ctx, o.Handle, size, f); err == nil && !same {
+			err = errDiffers
+		}
 	}
 	if err != nil {
-		_ = os.Remove(part)
+		return err
 	}
-	return p.end(cmp.Or(err, context.Cause(ctx)))
+	return f.Chmod(info.Mode().Perm() & fs.FileMode(o.Attr.Attr.Mode&0o777)) // as umask left it
 }
 
 func (a *app) putCommand() *cobra.Command {
 	var stability string
-	var o putOptions
+	var o transferOptions
 	c := a.onURL(&cobra.Command{
 		Use:   "put FILE URL",
 		Short: "Copy a file to the server",
@@ -166,11 +226,6 @@ func parseStability(v string) (nfs3.Stability, error) {
 	return 0, fmt.Errorf("--stability is %q, must be unstable, data_sync or file_sync", v)
 }
 
-type putOptions struct {
-	stable  nfs3.Stability
-	inPlace bool
-}
-
 // source is the file to copy.
 type source struct {
 	io.Reader
@@ -201,7 +256,7 @@ func (s *session) openSource(local string) (src source, closeFile func() error, 
 	return src, closeFile, err
 }
 
-func (s *session) put(ctx context.Context, local string, o putOptions) error {
+func (s *session) put(ctx context.Context, local string, o transferOptions) error {
 	src, closeSource, err := s.openSource(local)
 	defer func() { _ = closeSource() }()
 	if err != nil {
@@ -217,9 +272,9 @@ func (s *session) put(ctx context.Context, local string, o putOptions) error {
 	}
 	p := s.app.newProgress(cmp.Or(src.name, "standard input"), size)
 	if o.inPlace {
-		return p.end(s.putInPlace(ctx, to, src, o.stable, p))
+		return p.end(s.putInPlace(ctx, to, src, o, p))
 	}
-	return p.end(s.putBeside(ctx, to, src, o.stable, p))
+	return p.end(s.putBeside(ctx, to, src, o, p))
 }
 
 // destination is the place of a file on the server.
@@ -279,44 +334,41 @@ func (s *session) withAttr(ctx context.Context, o client.Object) (client.Object,
 }
 
 // putInPlace writes into the target.
-func (s *session) putInPlace(ctx context.Context, to destination, src source, stable nfs3.Stability, p *progress) error {
+func (s *session) putInPlace(ctx context.Context, to destination, src source, o transferOptions, p *progress) error {
 	if to.old != nil {
 		if err := s.SetAttr(ctx, to.old.Handle, nfs3.SetAttrs{SetSize: true}, nil); err != nil {
 			return err
 		}
-		return s.upload(ctx, *to.old, src, stable, p)
+		return s.uploadFrom(ctx, *to.old, src, 0, o, p)
 	}
-	o, err := s.Create(ctx, to.dir, to.name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: to.mode, SetSize: true}, nfs3.Verifier{})
+	file, err := s.Create(ctx, to.dir, to.name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: to.mode, SetSize: true}, nfs3.Verifier{})
 	if err != nil {
 		return err
 	}
-	return s.upload(ctx, o, src, stable, p)
+	return s.uploadFrom(ctx, file, src, 0, o, p)
 }
 
 // putBeside writes a temporary file, and renames it to the target when it is committed. Each call
 // may be repeated: the server may go away at any time.
-func (s *session) putBeside(ctx context.Context, to destination, src source, stable nfs3.Stability, p *progress) error {
-	part := partName()
-	var verf nfs3.Verifier
-	binary.BigEndian.PutUint64(verf[:], rand.Uint64())
-	o, err := s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{SetMode: true, Mode: 0o600}, verf)
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
-	}
+func (s *session) putBeside(ctx context.Context, to destination, src source, o transferOptions, p *progress) error {
+	part, file, from, err := s.openPart(ctx, to, src, o)
 	if err != nil {
 		return err
 	}
-	err = s.SetAttr(ctx, o.Handle, nfs3.SetAttrs{SetMode: true, Mode: to.mode&0o777 | 0o600}, nil)
-	if err == nil {
-		err = s.upload(ctx, o, src, stable, p)
+	p.skip(int64(from))
+	if err = s.uploadFrom(ctx, file, src, from, o, p); err == nil && o.verify && src.file != nil {
+		var same bool
+		if same, err = s.same(ctx, file.Handle, uint64(src.info.Size()), src.file); err == nil && !same {
+			err = errDiffers
+		}
 	}
 	if err == nil {
-		err = s.finishPart(ctx, to, o.Handle)
+		err = s.finishPart(ctx, to, file.Handle, o.mtime)
 	}
 	if err == nil {
-		err = s.replace(ctx, place{to.dir, part}, place{to.dir, to.name}, o.Handle)
+		err = s.replace(ctx, place{to.dir, part}, place{to.dir, to.name}, file.Handle)
 	}
-	if err != nil {
+	if err != nil && (!o.resume || errors.Is(err, errDiffers)) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = s.Remove(ctx, to.dir, part)
@@ -324,12 +376,55 @@ func (s *session) putBeside(ctx context.Context, to destination, src source, sta
 	return err
 }
 
-// partName returns the name of an incomplete file.
-func partName() string { return fmt.Sprintf(".sluicectl.%08x.part", rand.Uint32()) }
+// openPart makes the temporary file, or finds that of an interrupted transfer, which is complete up
+// to from.
+func (s *session) openPart(ctx context.Context, to destination, src source, o transferOptions) (part string, file client.Object, from uint64, err error) {
+	var size uint64
+	var mtime time.Time
+	if src.file != nil {
+		size, mtime = uint64(src.info.Size()), src.info.ModTime()
+	}
+	part = o.partName(to.name, size, mtime)
+	if o.resume {
+		file, err = s.Lookup(ctx, to.dir, part)
+		if err == nil {
+			file, err = s.withAttr(ctx, file)
+		}
+		if err == nil && file.Attr.Attr.Type == nfs3.Reg && file.Attr.Attr.Size <= size {
+			return part, file, resumeAt(file.Attr.Attr.Size), nil
+		}
+		if err == nil {
+			err = s.Remove(ctx, to.dir, part)
+		}
+		if missingIsFine(err) != nil {
+			return part, file, 0, err
+		}
+	}
+	var verf nfs3.Verifier
+	binary.BigEndian.PutUint64(verf[:], rand.Uint64())
+	file, err = s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{SetMode: true, Mode: 0o600}, verf)
+	if errors.Is(err, fs.ErrPermission) {
+		return part, file, 0, fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
+	}
+	if err == nil {
+		err = s.SetAttr(ctx, file.Handle, nfs3.SetAttrs{SetMode: true, Mode: to.mode&0o777 | 0o600}, nil)
+	}
+	return part, file, 0, err
+}
+
+// uploadFrom writes the source from an offset on.
+func (s *session) uploadFrom(ctx context.Context, o client.Object, src source, from uint64, opts transferOptions, p *progress) error {
+	if src.file == nil {
+		return s.putStream(ctx, o, src, opts.stable, p)
+	}
+	return opts.sections(from, uint64(src.info.Size()), func(offset, n uint64) error {
+		return s.Upload(ctx, o.Handle, src.file, offset, n, client.UploadOptions{Stable: opts.stable, Progress: p.add})
+	})
+}
 
 // finishPart sets the attributes that the target had or shall have. Only some servers, and few
 // users, may give a file away: it then belongs to its writer.
-func (s *session) finishPart(ctx context.Context, to destination, part nfs3.Handle) error {
+func (s *session) finishPart(ctx context.Context, to destination, part nfs3.Handle, mtime *time.Time) error {
 	if to.old != nil {
 		old := &to.old.Attr.Attr
 		now, err := s.GetAttr(ctx, part)
@@ -343,14 +438,7 @@ func (s *session) finishPart(ctx context.Context, to destination, part nfs3.Hand
 			_ = s.SetAttr(ctx, part, nfs3.SetAttrs{SetGID: true, GID: old.GID}, nil)
 		}
 	}
-	return s.SetAttr(ctx, part, nfs3.SetAttrs{SetMode: true, Mode: to.mode}, nil)
-}
-
-func (s *session) upload(ctx context.Context, o client.Object, src source, stable nfs3.Stability, p *progress) error {
-	if src.file != nil {
-		return s.Upload(ctx, o.Handle, src.file, 0, uint64(src.info.Size()), client.UploadOptions{Stable: stable, Progress: p.add})
-	}
-	return s.putStream(ctx, o, src, stable, p)
+	return s.SetAttr(ctx, part, withTime(nfs3.SetAttrs{SetMode: true, Mode: to.mode}, mtime), nil)
 }
 
 // putStream writes from a source that cannot be read twice: block by block, so that a block can be

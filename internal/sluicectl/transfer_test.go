@@ -220,6 +220,27 @@ func (h *fullHandler) ServeRPC(c *oncrpc.Call) {
 	h.Handler.ServeRPC(c)
 }
 
+// countingHandler calls hook once, after a number of READs and WRITEs of version 3.
+type countingHandler struct {
+	oncrpc.Handler
+	mu   sync.Mutex
+	left int
+	hook func()
+}
+
+func (h *countingHandler) ServeRPC(c *oncrpc.Call) {
+	data := c.Program == nfs3.Program && c.Version == nfs3.Version && (c.Procedure == nfs3.ProcRead || c.Procedure == nfs3.ProcWrite)
+	h.Handler.ServeRPC(c)
+	if !data {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.left--; h.left == 0 {
+		h.hook()
+	}
+}
+
 // TestPutFails: a put that fails or is interrupted leaves the old target, and nothing beside it.
 func TestPutFails(t *testing.T) {
 	e := newEnv(t)
