@@ -30,7 +30,7 @@ image: ## container images in bin/images; REPOSITORY=registry.example/sluice pus
 man: ## bin/share: man pages and shell completion of sluicectl
 	go run ./hack/man -version $(version) -o bin/share
 
-demo: ## export a directory, move 256 MiB each way over RPC-over-RDMA, show the traffic
+demo: ## export a directory, compare cp, dd, RPC-over-RDMA and TCP, show the traffic
 	@hack/deps build
 	$(install) ./cmd/gateway ./cmd/sluicectl
 	@go run ./hack/demo -bin bin

@@ -30,6 +30,7 @@ type progress struct {
 	total    int64 // bytes; -1: unknown
 	done     int64 // things
 	all      int64 // things known so far
+	commit   time.Duration
 }
 
 // newProgress shows the transfer of a file of total bytes.
@@ -56,6 +57,9 @@ func (p *progress) count(n int64) { p.update(func() { p.done += n }) }
 
 // expect adds a thing to do, with its bytes.
 func (p *progress) expect(bytes int64) { p.update(func() { p.all++; p.total += bytes }) }
+
+// committed adds the time from the last WRITE until all was stable.
+func (p *progress) committed(d time.Duration) { p.update(func() { p.commit += d }) }
 
 // skip takes n bytes that are there already out of the total.
 func (p *progress) skip(n int64) { p.update(func() { p.total -= n }) }
@@ -135,7 +139,11 @@ func (p *progress) end(err error) error {
 	if p.unit != "" {
 		things = fmt.Sprintf("%d %s, ", p.done, plural(p.unit, p.done))
 	}
-	fmt.Fprintf(p.app.Err, "%s: %s%s in %s, %s/s\n", p.name, things, byteSize(p.moved), d.Round(time.Millisecond), byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
+	commit := ""
+	if p.unit == "" && p.commit >= time.Millisecond {
+		commit = fmt.Sprintf(", of it %s for COMMIT", p.commit.Round(time.Millisecond))
+	}
+	fmt.Fprintf(p.app.Err, "%s: %s%s in %s%s, %s/s\n", p.name, things, byteSize(p.moved), d.Round(time.Millisecond), commit, byteSize(int64(float64(p.moved)/max(d.Seconds(), 1e-9))))
 	return nil
 }
 

@@ -418,7 +418,13 @@ func (s *session) uploadFrom(ctx context.Context, o client.Object, src source, f
 		return s.putStream(ctx, o, src, opts.stable, p)
 	}
 	return opts.sections(from, uint64(src.info.Size()), func(offset, n uint64) error {
-		return s.Upload(ctx, o.Handle, src.file, offset, n, client.UploadOptions{Stable: opts.stable, Progress: p.add})
+		written := time.Now()
+		err := s.Upload(ctx, o.Handle, src.file, offset, n, client.UploadOptions{Stable: opts.stable, Progress: func(n int64) {
+			written = time.Now()
+			p.add(n)
+		}})
+		p.committed(time.Since(written)) // no WRITE follows the last
+		return err
 	})
 }
 

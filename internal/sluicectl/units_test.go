@@ -130,6 +130,11 @@ func TestProgressLines(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	w.Reset()
+	p.committed(20 * time.Millisecond)
+	if err := p.end(nil); err != nil || !strings.Contains(w.String(), ", of it 20ms for COMMIT, ") {
+		t.Errorf("%q", w.String())
+	}
+	w.Reset()
 	p = a.newCounter("tree", "files", 0)
 	p.expect(100)
 	p.expect(300)
