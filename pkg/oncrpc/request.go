@@ -13,7 +13,7 @@ import (
 // Canceler is a [Requester] that can give up a request. Every requester should be one.
 type Canceler interface {
 	// Cancel makes r fail with cause as soon as its memory is no longer needed; r.Done is called as
-	// ever. Where a peer may reach the memory of r by RDMA, that takes up to 2 s. A later reply is
+	// ever. Where a peer may reach the memory of r by RDMA, that may take 2 s. A later reply is
 	// ignored. Cancel does nothing if r is done or was never submitted here. r must not be freed
 	// meanwhile.
 	Cancel(r *Request, cause error)

@@ -280,7 +280,7 @@ type Attributes struct {
 	MaxSegments, MaxReadSegments int
 	// RemoteInvalidation: the peer can invalidate memory exposed here.
 	RemoteInvalidation bool
-	// Redirects: the endpoint has Redirect.
+	// Redirects: the endpoint has Redirect, and does not give handles anew within a short time.
 	Redirects bool
 	// RoundTrip is the shortest round trip while connecting, 0 if the provider did not measure it.
 	RoundTrip time.Duration

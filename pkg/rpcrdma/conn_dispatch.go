@@ -34,6 +34,9 @@ func (c *Conn) handleBatch(batch []rdma.Completion) oncrpc.Corker {
 		case idInvalidate:
 			c.work.completed(1)
 			c.requester.invalidated(idIndex(cp.ID))
+		case idRedirect:
+			c.work.completed(1)
+			c.requester.redirected(idIndex(cp.ID))
 		case idFetch:
 			c.work.completed(1)
 			c.requester.fetchRead(idIndex(cp.ID))

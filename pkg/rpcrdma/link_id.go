@@ -7,6 +7,7 @@ const (
 	idAnswer            // the Send that answers it
 	idRequest           // the Send of our call
 	idInvalidate        // the invalidation of memory that our call exposed
+	idRedirect          // the redirection of memory that a cancelled call exposed
 	idControl           // the Send of a message that is about no call
 	idFetch             // an RDMA Read of a reply; this and the next two are of RFC 5666 alone
 	idDone              // RDMA_DONE

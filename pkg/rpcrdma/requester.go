@@ -9,6 +9,7 @@ import (
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rdma"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 	"sluice.dev/sluice/pkg/rpcrdma/internal/split"
 	"sluice.dev/sluice/pkg/rpcrdma/padded"
@@ -208,7 +209,7 @@ func (out *requester) close(cause error) {
 		if (o.again || o.fetching && o.fetched.reads > 0) && o.err == nil {
 			o.err = lost
 		}
-		o.queued, o.unsent, o.unread, o.again, o.fetching, o.invalidating = false, false, false, false, false, 0
+		o.queued, o.unsent, o.unread, o.again, o.fetching, o.invalidating, o.redirecting = false, false, false, false, false, 0, 0
 		if o.busy == 0 {
 			o.live = false
 			o.next, gone = gone, o
@@ -250,6 +251,7 @@ type outCall struct {
 	unsent       bool // its Send has not completed
 	unread       bool // its reply has not come
 	invalidating int  // invalidations that have not completed
+	redirecting  int  // the same of redirections
 	fetching     bool // its reply's data are being read; see fetchedReply
 	busy         int  // goroutines that work on it without the lock
 	err          error
@@ -267,6 +269,7 @@ type outCall struct {
 	// Owned by the goroutine that is busy with it.
 	regions       []exposedRegion
 	invalidations sendBatch
+	redirections  sendBatch // of a cancelled call
 	build         callBuilder
 	reply         receivedReply
 	fetched       *fetchedReply // of RFC 5666 alone
@@ -274,8 +277,11 @@ type outCall struct {
 
 // exposedRegion is memory that the peer can reach.
 type exposedRegion struct {
-	handle uint32
-	gone   bool // invalidated, or about to be
+	handle  uint32
+	gone    bool // invalidated, or about to be
+	foreign bool // it is the user's
+	access  rdma.Access
+	mem     []byte
 }
 
 // callBuilder turns a request into a message. It chooses as the Linux client does:
@@ -297,7 +303,7 @@ type callBuilder struct {
 	writes     int            // Write chunks
 	results    []resultBuf    // memory for the results
 	hasLong    bool
-	foreign    bool      // some exposed memory is the user's
+	copied     bool      // the stream for the Position Zero Read chunk is the requester's memory
 	replyChunk resultBuf // the memory of the Reply chunk
 	segs       []wire.Segment
 

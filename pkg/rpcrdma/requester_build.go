@@ -240,7 +240,6 @@ func (b *callBuilder) takeResult(o *outCall, i int) error {
 		return p.alloc(o.out.cfg.Pool, size)
 	}
 	p.data = append(p.data[:0], memory...)
-	b.foreign = true
 	if p.room = split.Length(p.data); p.room < size {
 		return &RequestError{fmt.Sprintf("the memory of a result has %d bytes, the result may have %d", p.room, size)}
 	}
@@ -272,7 +271,6 @@ func (p *resultBuf) alloc(pool *bufpool.Pool, n int) error {
 // length of the header.
 func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit int) (wire.Procedure, int, error) {
 	b.cuts = b.cuts[:0]
-	joined := false                              // the stream is in the requester's memory
 	if err := b.newHead(out, base); err != nil { // for its zeros
 		return 0, 0, err
 	}
@@ -282,12 +280,10 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 		}
 		size := base + wire.ReadSegmentSize*len(b.data)
 		if size+split.Length(b.out) <= limit {
-			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
 		if n := middles(split.Length(b.out), size, limit); n <= b.callMiddles && size <= limit {
 			b.middles = n
-			b.foreign = b.foreign || len(b.cuts) > 0
 			return wire.Msg, size, nil
 		}
 		if out.server {
@@ -311,9 +307,8 @@ func (b *callBuilder) planCall(out *requester, r *oncrpc.Request, base, limit in
 		if err := b.join(out); err != nil {
 			return 0, 0, err
 		}
-		joined = true
+		b.copied = true
 	}
-	b.foreign = b.foreign || !joined || len(b.cuts) > 0
 	size := base + b.dialect.CallSize(wire.NoMsg) - b.dialect.CallSize(wire.Msg) + wire.ReadSegmentSize*(len(b.data)+len(b.out))
 	if size > limit {
 		return 0, 0, &RequestError{fmt.Sprintf("its header has %d bytes, the inline threshold is %d", size, limit)}
@@ -426,7 +421,7 @@ func (b *callBuilder) header(o *outCall, size int) ([]byte, error) {
 func (b *callBuilder) appendReads(o *outCall, head []byte, proc wire.Procedure) ([]byte, error) {
 	if proc == wire.NoMsg {
 		for _, s := range b.out {
-			seg, err := o.expose(s, rdma.RemoteRead)
+			seg, err := o.expose(s, rdma.RemoteRead, !b.copied)
 			if err != nil {
 				return nil, err
 			}
@@ -437,7 +432,7 @@ func (b *callBuilder) appendReads(o *outCall, head []byte, proc wire.Procedure) 
 	at := 0
 	for i, a := range b.cuts {
 		for ; at < b.ends[i]; at++ {
-			seg, err := o.expose(b.data[at], rdma.RemoteRead)
+			seg, err := o.expose(b.data[at], rdma.RemoteRead, true)
 			if err != nil {
 				return nil, err
 			}
@@ -468,7 +463,7 @@ func (b *callBuilder) appendPlace(o *outCall, head []byte, p *resultBuf) ([]byte
 	head = wire.AppendChunk(head, len(p.data))
 	p.at = len(b.segs)
 	for _, s := range p.data {
-		seg, err := o.expose(s, rdma.RemoteWrite)
+		seg, err := o.expose(s, rdma.RemoteWrite, len(p.bufs) == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -478,8 +473,8 @@ func (b *callBuilder) appendPlace(o *outCall, head []byte, p *resultBuf) ([]byte
 	return head, nil
 }
 
-// expose lets the peer reach mem until invalidate.
-func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
+// expose lets the peer reach mem until invalidate. foreign: it is the user's, at least in part.
+func (o *outCall) expose(mem []byte, access rdma.Access, foreign bool) (wire.Segment, error) {
 	if n := o.build.segment; n > 0 && len(mem) > n {
 		return wire.Segment{}, &RequestError{fmt.Sprintf("a segment has %d bytes, the peer takes %d at most", len(mem), n)}
 	}
@@ -487,7 +482,7 @@ func (o *outCall) expose(mem []byte, access rdma.Access) (wire.Segment, error) {
 	if err != nil {
 		return wire.Segment{}, fmt.Errorf("rpcrdma: expose %d bytes: %w", len(mem), err)
 	}
-	o.regions = append(o.regions, exposedRegion{handle: remote.Handle})
+	o.regions = append(o.regions, exposedRegion{handle: remote.Handle, foreign: foreign, access: access, mem: mem})
 	return wire.Segment{Handle: wire.Handle(remote.Handle), Length: uint32(len(mem)), Offset: remote.Offset}, nil
 }
 
@@ -516,7 +511,7 @@ func (b *callBuilder) release(out *requester) {
 		b.results[i].release()
 	}
 	b.replyChunk.release()
-	b.writes, b.hasLong, b.foreign, b.grouped, b.padding = 0, false, false, false, padded.Rule{}
+	b.writes, b.hasLong, b.copied, b.grouped, b.padding = 0, false, false, false, padded.Rule{}
 	b.omitted, b.middles = false, 0
 	if b.group != nil {
 		b.group.planner.Reset()

@@ -3,8 +3,10 @@ package rpcrdma
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -89,8 +91,7 @@ func (o *outCall) send(asked int, first bool) {
 		case o.err == nil || !o.unread:
 			next = o.nextLocked()
 		case o.posted: // cancelled meanwhile
-			o.awaitLateReplyLocked()
-			next = o.nextLocked()
+			next = o.awaitLateReplyLocked()
 		default: // not sent
 			out.removeFromBucketLocked(o)
 			o.unread = false
@@ -119,6 +120,7 @@ type stepKind uint8
 const (
 	stepNone       stepKind = iota // the call waits
 	stepInvalidate                 // post o.invalidations
+	stepRedirect                   // lead the peer away from the user's memory
 	stepAgain                      // queue the call again, in another shape
 	stepFinish                     // return the request and free the call
 	stepDetach                     // return the request; the call stays for its reply
@@ -128,7 +130,7 @@ const (
 // do.
 func (o *outCall) nextLocked() step {
 	switch {
-	case !o.live || o.queued || o.unsent || o.fetching || o.busy > 0:
+	case !o.live || o.queued || o.unsent || o.fetching || o.redirecting > 0 || o.busy > 0:
 	case !o.unread && o.invalidating == 0 && o.again:
 		o.busy++
 		return step{kind: stepAgain}
@@ -153,6 +155,9 @@ func (o *outCall) do(s step) {
 		o.busy--
 		s = o.nextLocked()
 		out.mu.Unlock()
+	}
+	if s.kind == stepRedirect {
+		s = o.redirect()
 	}
 	switch s.kind {
 	case stepAgain:
@@ -201,18 +206,83 @@ func (o *outCall) finish() {
 	}
 }
 
-// awaitLateReplyLocked ends the wait of a cancelled call's user. The call keeps its credits and its
-// XID until the reply comes. If the peer lost access to memory while it works on the call, the
-// connection would end, and with it all other calls. So memory of the requester stays exposed until
-// then, while the request goes back. Where the memory is the user's, the request waits for the
-// reply, or for the end of cancelWait.
-func (o *outCall) awaitLateReplyLocked() {
-	if !o.build.foreign || len(o.regions) == 0 {
+// awaitLateReplyLocked ends the wait of a cancelled call's user, and returns the next step. The
+// call keeps its credits and its XID until the reply comes. If the peer lost access to memory while
+// it works on the call, the connection would end, and with it all other calls. So memory of the
+// requester stays exposed until then, while the request goes back.
+//
+// Where the memory is the user's, the connection's attributes decide. With Redirects the peer gets
+// other memory, and the request goes back. Otherwise the request waits for the reply, or for the
+// end of cancelWait.
+func (o *outCall) awaitLateReplyLocked() step {
+	switch {
+	case !o.exposesForeign():
 		o.detached = true
-		return
+	case o.out.ep.Attributes().Redirects:
+		o.busy++
+		return step{kind: stepRedirect}
+	default:
+		o.limitWaitLocked()
 	}
+	return o.nextLocked()
+}
+
+func (o *outCall) exposesForeign() bool {
+	return slices.ContainsFunc(o.regions, func(g exposedRegion) bool { return g.foreign })
+}
+
+func (o *outCall) limitWaitLocked() {
 	xid := o.xid
 	time.AfterFunc(cancelWait, func() { o.withdraw(xid) })
+}
+
+// redirect leads the peer away from the user's memory: it writes results to memory of the
+// requester, and reads arguments from a copy. Without memory for that the request waits.
+func (o *outCall) redirect() step {
+	out, b := o.out, &o.redirections
+	b.wrs = b.wrs[:0]
+	var err error
+	for i := range o.regions {
+		g := &o.regions[i]
+		if !g.foreign || err != nil {
+			continue
+		}
+		var buf *bufpool.Buf
+		if buf, err = out.cfg.Pool.Get(len(g.mem)); err != nil {
+			continue
+		}
+		o.build.bufs = append(o.build.bufs, buf)
+		if g.access&rdma.RemoteRead != 0 {
+			copy(buf.B, g.mem)
+		}
+		b.wrs = append(b.wrs, rdma.WorkRequest{ID: idRedirect | uint64(o.id), Op: rdma.Redirect, Invalidate: g.handle, Local: [][]byte{buf.B}})
+	}
+	out.mu.Lock()
+	post := err == nil && out.closed == nil
+	if post {
+		o.redirecting = len(b.wrs)
+	} else if out.closed == nil {
+		o.limitWaitLocked()
+	}
+	out.mu.Unlock()
+	if post {
+		out.work.post(b)
+	}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	o.busy--
+	return o.nextLocked()
+}
+
+// redirected counts a finished redirection. The last one lets the request go back.
+func (out *requester) redirected(id uint32) {
+	out.mu.Lock()
+	o := out.calls[id]
+	o.redirecting--
+	o.detached = o.redirecting == 0
+	next := o.nextLocked()
+	out.mu.Unlock()
+	o.do(next)
 }
 
 // withdraw ends the access to the user's memory of a call that was cancelled cancelWait ago, if its
@@ -235,8 +305,9 @@ func (o *outCall) withdraw(xid uint32) {
 }
 
 // Cancel implements oncrpc.Canceler. A request that was sent fails at once, unless memory of its
-// user is exposed: arguments in Read chunks, or results with Memory of their own. Then it fails
-// when its reply comes, or after 2 s. RDMA that the peer begins later ends the connection.
+// user is exposed over a provider without Redirects: arguments in Read chunks, or results with
+// Memory of their own. Then it fails when its reply comes, or after 2 s. RDMA that the peer begins
+// later ends the connection.
 func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 	out.mu.Lock()
 	o, _ := r.Transport.(*outCall)
@@ -245,6 +316,7 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		return
 	}
 	o.err = cause
+	var next step
 	switch {
 	case o.queued:
 		var prev *outCall
@@ -260,9 +332,11 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		defer out.pump() // calls behind it may have its credits
 	case o.again: // requeue sees to it
 	case o.busy == 0:
-		o.awaitLateReplyLocked()
+		next = o.awaitLateReplyLocked()
 	} // otherwise send sees to it
-	next := o.nextLocked()
+	if next.kind == stepNone {
+		next = o.nextLocked()
+	}
 	out.mu.Unlock()
 	o.do(next)
 }

@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -206,15 +207,18 @@ func TestCancelExposed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    move
-		own  bool // the memory is the requester's: the request is back at once
+		back bool // the request is back at once
+		o    rdmatest.Options
 	}{
-		{"result in memory of the requester", move{results: []int{20000}}, true},
-		{"Reply chunk", move{results: []int{20000}, how: []int{2}}, true},
-		{"result in memory of the caller", move{results: []int{20000}, memory: 1}, false},
-		{"argument", move{args: []int{20000}}, false},
+		{"result in memory of the requester", move{results: []int{20000}}, true, rdmatest.Options{ReuseHandles: true}},
+		{"Reply chunk", move{results: []int{20000}, how: []int{2}}, true, rdmatest.Options{ReuseHandles: true}},
+		{"result in memory of the caller", move{results: []int{20000}, memory: 1}, false, rdmatest.Options{ReuseHandles: true}},
+		{"argument", move{args: []int{20000}}, false, rdmatest.Options{ReuseHandles: true}},
+		{"result in memory of the caller, redirected", move{results: []int{20000}, memory: 1}, true, rdmatest.Options{}},
+		{"argument, redirected", move{args: []int{20000}}, true, rdmatest.Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := rdmatest.NewFabric(rdmatest.Options{ReuseHandles: true})
+			f := rdmatest.NewFabric(c.o)
 			cl, p, w := newRequesterEnv(t, wire.PrivateData{SendSize: 4096, ReceiveSize: 4096}.Append(nil), nil, f)
 			first := make(chan error, 1)
 			go func() { first <- null(cl, w.cpool, procNull) }()
@@ -232,9 +236,19 @@ func TestCancelExposed(t *testing.T) {
 			_ = r.Seal()
 			done := submit(cl, r)
 			h, _ := p.parse(p.get().b)
+			var user []byte // the caller's memory
+			if len(c.m.args) > 0 {
+				user = r.Call.Items[0].Data[0]
+			} else if c.m.memory > 0 {
+				user = r.Plan.Results[0].Memory[0]
+			}
+			sent := bytes.Clone(user)
 			cl.Cancel(r, errEnough)
-			if c.own {
+			if c.back {
 				<-done
+				for i := range user { // it is used again
+					user[i] = 0x77
+				}
 			} else {
 				select {
 				case <-done:
@@ -258,6 +272,15 @@ func TestCancelExposed(t *testing.T) {
 			msg := append(words(uint32(h.XID), 1, 8, 0, 0), lateWrites(h)...)
 			p.send(append(msg, words(0, 0, uint32(h.XID), 1, 0, 0, 0, 5)...))
 			<-done
+			if c.back && len(bytes.Trim(user, "\x77")) > 0 {
+				t.Error("the server wrote to the caller's memory")
+			}
+			if wr.Op == rdma.Read {
+				<-p.read
+				if !bytes.Equal(mem, sent) {
+					t.Error("the server read something else than the argument")
+				}
+			}
 			if r.Err != errEnough { //nolint:errorlint // it is to be that one
 				t.Errorf("the cancelled call: %v", r.Err)
 			}

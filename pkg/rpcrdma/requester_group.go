@@ -141,7 +141,6 @@ func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated
 	for i := range g.bulk {
 		if g.bulk[i].Placement == wire.Explicit {
 			b.addSegments(g.planner.Data(i))
-			b.foreign = true
 		}
 	}
 	at := 0 // the slice is complete and does not move any more
@@ -164,20 +163,20 @@ func (b *callBuilder) arguments(out *requester, r *oncrpc.Request, t *negotiated
 // handles.
 func (b *callBuilder) exposeGroup(o *outCall, t *negotiated, replies int) (err error) {
 	g, at := b.group, 0
-	expose := func(data [][]byte, a rdma.Access) {
+	expose := func(data [][]byte, a rdma.Access, foreign bool) {
 		for _, s := range data {
 			if err == nil {
-				b.segs[at], err = o.expose(s, a)
+				b.segs[at], err = o.expose(s, a, foreign)
 			}
 			at++
 		}
 	}
 	for i := range b.writes {
-		expose(b.results[i].data, rdma.RemoteWrite)
+		expose(b.results[i].data, rdma.RemoteWrite, len(b.results[i].bufs) == 0)
 	}
 	for i := range g.bulk {
 		if g.bulk[i].Placement == wire.Explicit {
-			expose(g.planner.Data(i), rdma.RemoteRead)
+			expose(g.planner.Data(i), rdma.RemoteRead, true)
 		}
 	}
 	if err != nil {
@@ -191,7 +190,7 @@ func (b *callBuilder) undirect() {
 	for i := range b.writes {
 		b.results[i].release()
 	}
-	b.writes, b.foreign, b.segs = 0, false, b.segs[:0]
+	b.writes, b.segs = 0, b.segs[:0]
 }
 
 // acceptGroup checks a reply by XMTRESP against its request.

@@ -79,7 +79,7 @@ func newEndpoint(c *conn, s Side, d *domain, o *rdma.Options) *endpoint {
 		rand: c.newRand(s), regions: map[uint32]*region{}, shared: sharedOf(o),
 		attributes: rdma.Attributes{
 			Provider: "fabric", MaxSegments: c.f.o.MaxSegments, MaxReadSegments: c.f.o.MaxReadSegments,
-			RemoteInvalidation: !c.f.o.NoRemoteInvalidation, Redirects: !c.f.o.NoRedirects,
+			RemoteInvalidation: !c.f.o.NoRemoteInvalidation, Redirects: !c.f.o.NoRedirects && !c.f.o.ReuseHandles,
 			RoundTrip: 2 * c.f.o.Delay,
 		},
 	}

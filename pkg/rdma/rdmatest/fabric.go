@@ -59,7 +59,7 @@ type Options struct {
 	// NoRemoteInvalidation: endpoints do not offer it, and a SendWithInvalidate to them ends the
 	// connection.
 	NoRemoteInvalidation bool
-	// NoRedirects: endpoints do not have [rdma.Redirect].
+	// NoRedirects: endpoints do not have [rdma.Redirect]; neither do those with ReuseHandles.
 	NoRedirects bool
 	// MaxExposed bounds the memory that an endpoint may expose at once, counted in handles; 0 means
 	// no limit.
