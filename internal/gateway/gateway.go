@@ -90,10 +90,12 @@ func New(o Options) (*Gateway, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	recent := new(adminpage.Lines)
+	o.Log = slog.New(slog.NewMultiHandler(o.Log.Handler(), slog.NewTextHandler(recent, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	g := &Gateway{resources: newResources(o.Log), o: o, started: time.Now()}
 	g.host, g.decorate, g.services = o.Host, o.decorate, o.services
 	registry := newRegistry(collector{g.resources, g.configNow, g.list})
-	g.admin = adminpage.New(g.log, adminpage.Gateway{Status: g.status, Metrics: registry, Expel: g.expel}, o.Profile, o.AdminHosts)
+	g.admin = adminpage.New(g.log, adminpage.Gateway{Status: g.status, Metrics: registry, Expel: g.expel, Recent: recent}, o.Profile, o.AdminHosts)
 	return g, nil
 }
 

@@ -4,7 +4,6 @@ package adminpage
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,12 +29,14 @@ type Server struct {
 	profile bool
 	limit   adminport.ConnLimit
 	hosts   adminport.Hosts // for an empty host; none: all addresses
+	page    *page
 
 	mu      sync.Mutex
 	address string // as configured
 	bound   string // empty while it does not listen
 	server  *http.Server
 	l       net.Listener
+	sampled context.CancelFunc // ends the history's goroutine
 }
 
 // Gateway is the gateway behind the page.
@@ -45,11 +46,14 @@ type Gateway struct {
 	Metrics prometheus.Gatherer
 	// Expel ends an NFSv4 client of an export.
 	Expel func(export, client string) error
+	// Recent has the last log lines for the page.
+	Recent *Lines
 }
 
 // New returns a server that does not listen yet. profile serves profiles, on loopback addresses
 // only.
 func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Server {
+	p := &page{gateway: g}
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(g.Metrics, promhttp.HandlerOpts{}).ServeHTTP})
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,14 +69,13 @@ func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Serv
 			http.Error(w, "no listener serves: see /status", http.StatusServiceUnavailable)
 		}
 	})
-	m.Handle("GET /status", &shared{render: func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		_ = e.Encode(g.Status(true))
-	}})
-	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "Sluice gateway\n\n/status   exports, listeners, clients, as JSON\n/metrics  for Prometheus\n/readyz   a listener serves, or there is no export\n/healthz  the process answers\n")
+	m.Handle("GET /status", &shared{render: func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.Status(true)) }})
+	m.Handle("GET /{$}", &shared{render: p.overview})
+	m.HandleFunc("GET /exports/{export}", p.export)
+	m.HandleFunc("GET /exports/{export}/status", p.exportStatus)
+	m.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		fmt.Fprint(w, styleCSS)
 	})
 	// A web page cannot send DELETE to another site without its consent.
 	m.HandleFunc("DELETE /exports/{export}/clients/{client}", func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +99,7 @@ func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Serv
 		all.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return &Server{log: log, handler: all, profile: profile, hosts: hosts}
+	return &Server{log: log, handler: all, profile: profile, hosts: hosts, page: p}
 }
 
 // local reports whether both ends of a request's connection are loopback addresses.
@@ -147,6 +150,9 @@ func (a *Server) startLocked(address string, l net.Listener) {
 	a.address, a.bound = address, l.Addr().String()
 	s := adminport.NewServer(a.handler, &a.limit, a.log)
 	a.server, a.l = s, l
+	ctx, cancel := context.WithCancel(context.Background())
+	a.sampled = cancel
+	go a.page.history.run(ctx, func() []status.Export { return a.page.gateway.Status(false).Exports })
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("admin page failed", "error", err)
@@ -177,6 +183,7 @@ func (a *Server) stopLocked() {
 	if a.server.Shutdown(ctx) != nil {
 		_ = a.server.Close()
 	}
+	a.sampled()
 	_ = a.l.Close() // Serve may not have registered it yet
 	a.server, a.address, a.bound = nil, "", ""
 }

@@ -13,10 +13,18 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 )
 
+// noStatus panics for /status only.
+func noStatus(clients bool) (s status.Status) {
+	if clients {
+		panic("no status")
+	}
+	return s
+}
+
 // TestLog checks that errors of net/http reach the gateway's log.
 func TestLog(t *testing.T) {
 	lines, w := io.Pipe()
-	a := New(slog.New(slog.NewJSONHandler(w, nil)), Gateway{Status: func(bool) status.Status { panic("no status") }, Metrics: prometheus.NewRegistry()}, false, nil)
+	a := New(slog.New(slog.NewJSONHandler(w, nil)), Gateway{Status: noStatus, Metrics: prometheus.NewRegistry()}, false, nil)
 	if err := a.Serve("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
