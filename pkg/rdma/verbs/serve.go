@@ -24,7 +24,7 @@ type failure struct {
 	flushed bool
 }
 
-// explanation bounds the wait of flushed requests for a better cause.
+// explanation bounds the wait for a better cause of flushed requests and refused work.
 const explanation = 2 * time.Second
 
 // Serve implements [rdma.Endpoint].
@@ -274,7 +274,10 @@ func (e *endpoint) verdict(over bool) error {
 	case over:
 		return e.endCauseLocked()
 	case e.broken != nil:
-		return e.broken
+		// Over iWARP the peer's end of the stream fails the queue pair before it is reported.
+		if e.dev.limits.iwarp == 0 || e.expiredLocked(explanation) {
+			return e.broken
+		}
 	case e.failure.flushed:
 		if e.expiredLocked(explanation) {
 			return e.broke()
