@@ -176,11 +176,12 @@ func (r *recvCredits) promiseLocked(n int) {
 func (r *recvCredits) grantSent(g creditGrant) { r.unsent[g.generation].Add(-1) }
 
 // allow sets how many messages our own credits let arrive, and returns the number of receives for
-// them.
-func (r *recvCredits) allow(n int) (int, error) {
+// them. The receives of inFlight calls stay until their replies come: without them lower credits
+// would leave their receives to the peer's calls.
+func (r *recvCredits) allow(n, inFlight int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.credits = n
+	r.credits = max(n, inFlight)
 	err := r.fillLocked()
 	return max(1, min(n, r.posted+r.held-r.extra)), err
 }

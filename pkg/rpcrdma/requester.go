@@ -171,9 +171,11 @@ func (out *requester) returnCredits() {
 	if !out.server {
 		out.mu.Lock()
 		granted = min(granted, out.asked())
+		out.granted = min(out.granted, granted) // later calls have no more
+		inFlight := out.inFlight - out.freed
 		out.mu.Unlock()
 		var err error
-		if granted, err = out.receives.allow(granted); err != nil {
+		if granted, err = out.receives.allow(granted, inFlight); err != nil {
 			out.fail(err)
 		}
 	}
