@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -364,7 +365,7 @@ func testRedirect(x *exam) {
 			rdma.WorkRequest{Op: rdma.Read, Local: list(sink), Remote: remote})
 		a.awaitSent(1)
 		a.await()
-		want := append(noise(2, size)[:size/2:size/2], noise(1, size)[size/2:]...)
+		want := slices.Concat(noise(2, size)[:size/2], noise(1, size)[size/2:])
 		switch {
 		case !bytes.Equal(mem, noise(3, size)):
 			x.Fatal("the old memory was written to after Redirect was complete")
