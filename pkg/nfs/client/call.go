@@ -95,3 +95,27 @@ func finish(err error, r *oncrpc.Request, res decoder) error {
 	res.Decode(d)
 	return d.Err()
 }
+
+// checkName rejects names that the server could not decode.
+func checkName(procedure uint32, names ...string) error {
+	for _, n := range names {
+		if len(n) > nfs3.MaxPath {
+			return fmt.Errorf("%s: %w: %d bytes", nfs3.ProcedureName(procedure), nfs3.ErrNameTooLong, len(n))
+		}
+	}
+	return nil
+}
+
+// linkText copies the target of a SYMLINK into memory that the transport can send from. The caller
+// releases it.
+func linkText(pool *bufpool.Pool, target string) (*bufpool.Buf, error) {
+	if err := checkName(nfs3.ProcSymlink, target); err != nil {
+		return nil, err
+	}
+	b, err := pool.Get(len(target))
+	if err != nil {
+		return nil, fmt.Errorf("SYMLINK: %w", err)
+	}
+	copy(b.B, target)
+	return b, nil
+}

@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"fmt"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/xdr"
@@ -11,16 +10,6 @@ import (
 
 // nameLen is the inline size of a name, besides fixedArgs.
 func nameLen(name string) int { return 4 + xdr.Round(len(name)) }
-
-// checkName rejects names that the server could not decode.
-func checkName(procedure uint32, names ...string) error {
-	for _, n := range names {
-		if len(n) > nfs3.MaxPath {
-			return fmt.Errorf("%s: %w: %d bytes", nfs3.ProcedureName(procedure), nfs3.ErrNameTooLong, len(n))
-		}
-	}
-	return nil
-}
 
 func dirOp(dir nfs3.Handle, name string) nfs3.DirOpArgs {
 	return nfs3.DirOpArgs{Dir: dir, Name: []byte(name)}
@@ -53,15 +42,11 @@ func (c *v3) Mknod(ctx context.Context, dir nfs3.Handle, name string, t nfs3.Typ
 }
 
 func (c *v3) Symlink(ctx context.Context, dir nfs3.Handle, name, target string, attrs nfs3.SetAttrs) (Object, error) {
-	if err := checkName(nfs3.ProcSymlink, target); err != nil {
+	b, err := linkText(c.pool, target)
+	if err != nil {
 		return Object{}, err
 	}
-	b, err := c.pool.Get(len(target)) // an item needs memory that the transport can send from
-	if err != nil {
-		return Object{}, fmt.Errorf("SYMLINK: %w", err)
-	}
 	defer b.Release()
-	copy(b.B, target)
 	args := nfs3.SymlinkArgs{Where: dirOp(dir, name), Attrs: attrs, Path: [][]byte{b.B}, Length: len(target)}
 	return c.create(ctx, nfs3.ProcSymlink, dir, name, &args)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -106,15 +105,11 @@ func (c *v4) Mknod(ctx context.Context, dir nfs3.Handle, name string, t nfs3.Typ
 }
 
 func (c *v4) Symlink(ctx context.Context, dir nfs3.Handle, name, target string, attrs nfs3.SetAttrs) (Object, error) {
-	if err := checkName(nfs3.ProcSymlink, target); err != nil {
+	b, err := linkText(c.pool, target)
+	if err != nil {
 		return Object{}, err
 	}
-	b, err := c.pool.Get(len(target)) // an item needs memory that the transport can send from
-	if err != nil {
-		return Object{}, fmt.Errorf("SYMLINK: %w", err)
-	}
 	defer b.Release()
-	copy(b.B, target)
 	args := nfs4.CreateArgs{Type: nfs4.Lnk, Link: [][]byte{b.B}, LinkLength: len(target)}
 	return c.create(ctx, nfs3.ProcSymlink, dir, name, args, attrs)
 }

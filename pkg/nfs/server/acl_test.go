@@ -9,6 +9,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 	"sluice.dev/sluice/pkg/nfs/vfs"
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/test/prereq"
 )
 
 // A list survives the way to NFSACL and back.
@@ -49,7 +50,7 @@ func (r *env) setACL(h nfs3.Handle, acl nfs3.ACL) nfs3.Status {
 func TestNFSACL(t *testing.T) {
 	r := newEnv(t, nil)
 	if !r.s.fs.Capabilities().ACLs {
-		t.Skip("the file system has no access control lists")
+		prereq.Missing(t, "the file system has no access control lists")
 	}
 	r.put("file", "text")
 	r.must(chmodAll(r))
@@ -106,7 +107,7 @@ func TestNFSACL(t *testing.T) {
 func TestNFSACLErrors(t *testing.T) {
 	r := newEnv(t, nil)
 	if !r.s.fs.Capabilities().ACLs {
-		t.Skip("the file system has no access control lists")
+		prereq.Missing(t, "the file system has no access control lists")
 	}
 	r.put("file", "text")
 	file := r.handle("file")
