@@ -21,29 +21,6 @@ type Capabilities struct {
 	Births          bool // times of birth
 }
 
-// Capabilities returns the file system's constant properties.
-func (fs *FS) Capabilities() Capabilities { return fs.capabilities }
-
-// Usage are a file system's bytes and files: total, free, and available to ordinary callers.
-type Usage struct {
-	TotalBytes, FreeBytes, AvailBytes uint64
-	TotalFiles, FreeFiles             uint64
-}
-
-// Usage queries the file system.
-func (fs *FS) Usage() (u Usage, err error) {
-	var s unix.Statfs_t
-	err = retry(func() error { return unix.Fstatfs(fs.mount, &s) })
-	if err != nil {
-		return u, err
-	}
-	unit := uint64(s.Frsize)
-	if unit == 0 {
-		unit = uint64(s.Bsize)
-	}
-	return Usage{s.Blocks * unit, s.Bfree * unit, s.Bavail * unit, s.Files, s.Ffree}, nil
-}
-
 // maxLinks are limits that the kernel does not report.
 var maxLinks = map[int64]uint32{
 	unix.EXT4_SUPER_MAGIC: 65000, unix.XFS_SUPER_MAGIC: math.MaxInt32, unix.BTRFS_SUPER_MAGIC: 65535,

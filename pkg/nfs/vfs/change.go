@@ -2,22 +2,18 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// Change returns the object's change attribute (RFC 8881 section 5.8.1.4) for the attributes st. It
-// is the ctime in nanoseconds, plus the number of changes through this FS that left the ctime as it
-// was: several changes may fall into one tick of the kernel's clock. It grows with every change
-// through this FS as long as the object is in memory; then the number begins anew, so a client that
-// knows a larger value reads the object again.
-func (n *Node) Change(st *Stat) uint64 { return uint64(st.Ctim.Nano()) + n.sameTick.Load() }
-
-// ChangeOf returns the change attribute of the object of a handle that Identify returned.
-func (fs *FS) ChangeOf(h *Handle, st *Stat) uint64 {
-	if i, _, ok := parse(h.Bytes()); ok {
-		if n := fs.table.get(&i); n != nil {
-			defer n.Release()
-			return n.Change(st)
-		}
-	}
-	return uint64(st.Ctim.Nano())
+// Wcc are an object's attributes before and after a change, with no other change through this FS in
+// between (weak cache consistency, RFC 1813 section 2.6).
+type Wcc struct {
+	Before, After       Stat
+	HasBefore, HasAfter bool
+	// ChangeBefore and ChangeAfter are the change attributes.
+	ChangeBefore, ChangeAfter uint64
+	// Created: the operation made a new object.
+	Created bool
+	// Made, if not nil, is called with a new object before its attributes are set and anything is
+	// synced.
+	Made func(*Node)
 }
 
 // before records the attributes before a change.
@@ -39,10 +35,29 @@ func (w *Wcc) after(n *Node, changed bool) {
 	w.ChangeAfter = n.Change(&w.After)
 }
 
-// unlinked reports whether the object has lost its last name.
-func (n *Node) unlinked() bool {
-	var st Stat
-	return !n.fs.noNlink && fstat(n.path, &st) == nil && st.Nlink == 0
+func (w *Wcc) made(n *Node) {
+	w.Created = true
+	if w.Made != nil {
+		w.Made(n)
+	}
+}
+
+// Change returns the object's change attribute (RFC 8881 section 5.8.1.4) for the attributes st. It
+// is the ctime in nanoseconds, plus the number of changes through this FS that left the ctime as it
+// was: several changes may fall into one tick of the kernel's clock. It grows with every change
+// through this FS as long as the object is in memory; then the number begins anew, so a client that
+// knows a larger value reads the object again.
+func (n *Node) Change(st *Stat) uint64 { return uint64(st.Ctim.Nano()) + n.sameTick.Load() }
+
+// ChangeOf returns the change attribute of the object of a handle that Identify returned.
+func (fs *FS) ChangeOf(h *Handle, st *Stat) uint64 {
+	if i, _, ok := parse(h.Bytes()); ok {
+		if n := fs.table.get(&i); n != nil {
+			defer n.Release()
+			return n.Change(st)
+		}
+	}
+	return uint64(st.Ctim.Nano())
 }
 
 // changing runs change on an object as the caller, and records the attributes around it.

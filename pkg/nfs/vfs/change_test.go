@@ -1,11 +1,8 @@
 package vfs
 
 import (
-	"errors"
 	"os"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Every change through the file system moves the change attribute, within a tick of the clock too.
@@ -50,30 +47,5 @@ func TestChangeGrows(t *testing.T) {
 			}
 			check("remove", &w)
 		}
-	}
-}
-
-// EXCLUSIVE4_1 sets attributes besides the times that hold the verifier.
-func TestExclusiveAttributes(t *testing.T) {
-	dir := t.TempDir()
-	fs := open(t, dir, Options{Key: testKey})
-	self := &Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	var name Name
-	_ = name.Set([]byte("file"))
-	attrs := Attrs{SetMode: true, Mode: 0o604, SetSize: true, Size: 77}
-	for i := range 2 {
-		var w Wcc
-		n, err := fs.Create(fs.Root(), &name, Verified, [8]byte{1}, &attrs, self, &w)
-		if err != nil || w.Created != (i == 0) {
-			t.Fatalf("try %d: %v, created %v", i, err, w.Created)
-		}
-		var st Stat
-		if err := n.Stat(&st); err != nil || st.Mode&0o777 != 0o604 || st.Size != 77 {
-			t.Errorf("mode %o, %d bytes, %v", st.Mode, st.Size, err)
-		}
-		n.Release()
-	}
-	if _, err := fs.Create(fs.Root(), &name, Verified, [8]byte{2}, &attrs, self, &Wcc{}); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("another verifier: %v", err)
 	}
 }

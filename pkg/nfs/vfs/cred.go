@@ -194,9 +194,9 @@ func mapsAll(path string) bool {
 	if err != nil {
 		return false
 	}
-	var inside, outside, count uint64
-	_, err = fmt.Fscan(bytes.NewReader(b), &inside, &outside, &count)
-	return err == nil && inside == 0 && outside == 0 && count == 1<<32-1 && strings.Count(string(b), "\n") == 1
+	var inner, outer, count uint64
+	_, err = fmt.Fscan(bytes.NewReader(b), &inner, &outer, &count)
+	return err == nil && inner == 0 && outer == 0 && count == 1<<32-1 && strings.Count(string(b), "\n") == 1
 }
 
 // prepareProcess clears the umask and drops CAP_SYS_RESOURCE, once for the process. A program with

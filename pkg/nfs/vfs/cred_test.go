@@ -1,8 +1,10 @@
 package vfs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -39,27 +41,43 @@ func TestIDThatDoesNotExist(t *testing.T) {
 	wantErr(t, "write", err, unix.EACCES)
 }
 
-// TestTruncateByWriter: a client's ftruncate(2) is a size with the server's time. A writer may set
-// both.
-func TestTruncateByWriter(t *testing.T) {
+// TestIdentitiesDoNotLeak changes threads' identities while others make files as the process.
+func TestIdentitiesDoNotLeak(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	path := filepath.Join(dir, "file")
-	write(t, path, "content")
-	must(t, os.Chmod(path, 0o666))
-	past := unix.Timespec{Sec: 1_000_000_000}
-	must(t, unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{past, past}, 0))
-	fs := open(t, dir, Options{})
-	file := walk(t, fs, "file")
-	defer file.Release()
-	now := unix.Timespec{Nsec: unix.UTIME_NOW}
-	for _, size := range []uint64{0, 0, 5} {
-		var w Wcc
-		if err := fs.SetAttr(file, &Attrs{SetSize: true, Size: size, SetMtime: true, Mtime: now}, alice, nil, &w); err != nil {
-			t.Errorf("size %d with the server's time: %v", size, err)
-		}
-		if w.After.Size != int64(size) || w.After.Mtim.Sec == past.Sec {
-			t.Errorf("size %d: after it %+v", size, w.After)
-		}
+	must(t, os.Chmod(dir, 0o777))
+	fs := open(t, dir, Options{Sync: func(int, SyncKind) error { return nil }})
+	if !fs.Info().Identities {
+		prereq.Missing(t, "the process cannot act as others: %q", fs.Info().Notes)
 	}
+	var wg sync.WaitGroup
+	for k := range 4 {
+		wg.Go(func() {
+			c := &Cred{UID: uint32(1001 + k), GID: uint32(2001 + k), Groups: []uint32{3000, uint32(3001 + k)}}
+			for i := range 100 {
+				var w Wcc
+				n, err := fs.Create(fs.Root(), nameOf(t, fmt.Sprint("user-", k, "-", i)), Guarded, [8]byte{}, &Attrs{}, c, &w)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var st Stat
+				if err := n.Stat(&st); err != nil || st.Uid != c.UID || st.Gid != c.GID {
+					t.Errorf("made by %d: %d %d, %v", c.UID, st.Uid, st.Gid, err)
+				}
+				n.Release()
+			}
+		})
+		wg.Go(func() {
+			for i := range 100 {
+				name := filepath.Join(dir, fmt.Sprint("root-", k, "-", i))
+				var st Stat
+				if err := os.WriteFile(name, nil, 0o600); err != nil || unix.Stat(name, &st) != nil || st.Uid != 0 || st.Gid != 0 {
+					t.Errorf("made by the process: %v %d %d", err, st.Uid, st.Gid)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

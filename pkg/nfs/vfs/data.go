@@ -2,12 +2,9 @@ package vfs
 
 import (
 	"errors"
-	"math"
 
 	"golang.org/x/sys/unix"
 )
-
-const maxOffset = math.MaxInt64
 
 // ReadNow reads from off into b without waiting, up to the end of b or of the file. It fails with
 // EAGAIN if not all of it is in memory or n is not open for reading, perhaps after reading a part.
@@ -204,51 +201,3 @@ func (fs *FS) Readlink(n *Node, b []byte) (int, error) {
 	}
 	return readlink(n.path, b)
 }
-
-// ReadDir fills b with entries of a directory, to be read with Entries. cookie is 0, or the Off of
-// the last entry read. It returns 0 at the end. The caller checks permissions.
-func (fs *FS) ReadDir(n *Node, cookie int64, b []byte) (int, error) {
-	if !n.IsDir() {
-		return 0, unix.ENOTDIR
-	}
-	fd, err := n.readerFD()
-	if err != nil {
-		return 0, err
-	}
-	n.listing.Lock()
-	defer n.listing.Unlock()
-	// The start is read anew, whatever the descriptor has buffered.
-	if n.position != cookie || cookie == 0 {
-		if _, err := unix.Seek(fd, cookie, unix.SEEK_SET); err != nil {
-			n.position = -1
-			return 0, err
-		}
-	}
-	for {
-		var got int
-		err = retry(func() (err error) {
-			got, err = unix.Getdents(fd, b)
-			return err
-		})
-		n.position = -1
-		if err != nil {
-			return 0, err
-		}
-		all := got
-		for e, at := (Dirents{b: b[:got]}), 0; e.Next(); {
-			n.position = e.Off
-			end := got - len(e.b)
-			if fs.hidden(n, e.Name) {
-				got = at + copy(b[at:], b[end:got])
-				e.b, end = b[at:got], at
-			}
-			at = end
-		}
-		if got > 0 || all == 0 {
-			return got, nil
-		}
-	}
-}
-
-// Entries iterates over the entries in b.
-func Entries(b []byte) Dirents { return Dirents{b: b} }

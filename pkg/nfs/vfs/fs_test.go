@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,116 +188,6 @@ func wantErr(t *testing.T, what string, got, want error) {
 	}
 }
 
-func TestHandlesSurviveRestart(t *testing.T) {
-	modes(t, func(t *testing.T, o Options) {
-		dir := t.TempDir()
-		must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
-		write(t, filepath.Join(dir, "a/b/file"), "content")
-		must(t, os.Symlink("file", filepath.Join(dir, "a/b/link")))
-		fs := reopened(t, dir, o)
-		file, sub, link := handleOf(t, fs, "a/b/file"), handleOf(t, fs, "a/b"), handleOf(t, fs, "a/b/link")
-		rootHandle := slices.Clone(fs.Root().Handle().Bytes())
-		shut(t, fs)
-
-		// Renamed while it was not served.
-		must(t, os.Rename(filepath.Join(dir, "a/b/file"), filepath.Join(dir, "elsewhere")))
-		fs = open(t, dir, o)
-		if !bytes.Equal(rootHandle, fs.Root().Handle().Bytes()) {
-			t.Error("the root has another handle")
-		}
-		if got, err := read(t, fs, file); got != "content" || err != nil {
-			t.Errorf("file: %q, %v", got, err)
-		}
-		for what, h := range map[string][]byte{"directory": sub, "link": link} {
-			n, err := resolve(fs, h)
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-				continue
-			}
-			n.Release()
-		}
-		if again := handleOf(t, fs, "elsewhere"); !bytes.Equal(again, file) {
-			t.Error("a renamed file has another handle")
-		}
-	})
-}
-
-func TestHandlesWithoutTimesOfBirth(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
-	write(t, filepath.Join(dir, "sub/file"), "content")
-	o := Options{IndexOnly: true, Recheck: 1, noBirth: true}
-	fs := reopened(t, dir, o)
-	file := handleOf(t, fs, "sub/file")
-	rootHandle := slices.Clone(fs.Root().Handle().Bytes())
-	forget(fs)
-	if got, err := read(t, fs, file); got != "content" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	for _, path := range []string{".", "sub/.."} {
-		if got := handleOf(t, fs, path); !bytes.Equal(got, rootHandle) {
-			t.Errorf("%s is not the root", path)
-		}
-	}
-	shut(t, fs)
-	fs = open(t, dir, o)
-	_, err := read(t, fs, file)
-	wantErr(t, "a handle from before the restart", err, unix.ESTALE)
-	n, err := resolve(fs, rootHandle)
-	must(t, err)
-	if n != fs.Root() {
-		t.Error("the root's handle leads elsewhere after a restart")
-	}
-	n.Release()
-	if got := handleOf(t, fs, "sub/file"); bytes.Equal(got, file) {
-		t.Error("a handle is the same after a restart, though the file could be another one")
-	}
-}
-
-func TestHandlesAreSigned(t *testing.T) {
-	modes(t, func(t *testing.T, o Options) {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "file"), "")
-		fs := open(t, dir, o)
-		good := handleOf(t, fs, "file")
-		bad := map[string][]byte{"empty": {}, "nil": nil, "zeros": make([]byte, 64), "short": good[:len(good)-1],
-			"long": append(slices.Clone(good), 0), "too long": append(slices.Clone(good), make([]byte, 64)...), "no tag": good[:len(good)-tagLen]}
-		for i := range good {
-			b := slices.Clone(good)
-			b[i] ^= 0x10
-			bad[fmt.Sprintf("byte %d changed", i)] = b
-		}
-		foreignKey := reopened(t, dir, Options{Key: []byte("another key of file handles"), IndexOnly: o.IndexOnly})
-		bad["of another key"] = handleOf(t, foreignKey, "file")
-		shut(t, foreignKey)
-		foreignScope := reopened(t, dir, Options{Scope: "another", IndexOnly: o.IndexOnly})
-		bad["of another scope"] = handleOf(t, foreignScope, "file")
-		shut(t, foreignScope)
-		for _, cached := range []bool{true, false} {
-			for what, h := range bad {
-				n, err := resolve(fs, h)
-				if n != nil || !errors.Is(err, ErrBadHandle) {
-					t.Errorf("%s (cached: %v): %v, %v, want ErrBadHandle", what, cached, n, err)
-				}
-			}
-			forget(fs)
-		}
-		if _, err := read(t, fs, good); err != nil {
-			t.Errorf("the handle itself: %v", err)
-		}
-		newer := reopened(t, dir, Options{Key: []byte("another key of file handles"), OlderKeys: [][]byte{testKey}, IndexOnly: o.IndexOnly})
-		for _, cached := range []bool{false, true} {
-			if _, err := read(t, newer, good); err != nil {
-				t.Errorf("of an older key (cached: %v): %v", cached, err)
-			}
-		}
-		if newer.fsid != fs.fsid || bytes.Equal(handleOf(t, newer, "file"), good) {
-			t.Errorf("with a newer key: fsid %x, was %x; handle %x", newer.fsid, fs.fsid, handleOf(t, newer, "file"))
-		}
-		shut(t, newer)
-	})
-}
-
 // TestSetKeys replaces keys while objects are open. Handles of all keys are accepted, handles of a
 // removed key are not.
 func TestSetKeys(t *testing.T) {
@@ -361,128 +252,50 @@ func forget(fs *FS) {
 	for i := range fs.table.shard {
 		s := &fs.table.shard[i]
 		for _, n := range s.nodes {
-			fs.table.kill(n)
+			n.kill()
 		}
 	}
 }
 
-func TestStaleAfterRemoval(t *testing.T) {
+// TestTogether runs everything at once, for the race detector and the reference counts.
+func TestTogether(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
-		for _, cached := range []bool{true, false} {
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "file"), "")
-			must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
-			fs := open(t, dir, o)
-			file, sub := handleOf(t, fs, "file"), handleOf(t, fs, "dir")
-			if !cached {
-				forget(fs)
-			}
-			must(t, os.Remove(filepath.Join(dir, "file")))
-			must(t, os.Remove(filepath.Join(dir, "dir")))
-			for what, h := range map[string][]byte{"file": file, "directory": sub} {
-				n, err := resolve(fs, h)
-				if err == nil {
-					var st Stat
-					err = n.Stat(&st)
-					n.Release()
-				}
-				wantErr(t, fmt.Sprint(what, " cached ", cached), err, unix.ESTALE)
-			}
-			write(t, filepath.Join(dir, "file"), "new") // perhaps with the old inode number
-			if _, err := read(t, fs, file); !errors.Is(err, unix.ESTALE) {
-				t.Errorf("a new file has the handle of an old one: %v", err)
-			}
-		}
-	})
-}
-
-func TestNothingOutside(t *testing.T) {
-	modes(t, func(t *testing.T, o Options) {
-		top := t.TempDir()
-		dir := filepath.Join(top, "export")
-		must(t, os.MkdirAll(filepath.Join(dir, "sub/deep"), 0o755))
-		write(t, filepath.Join(top, "secret"), "secret")
-		write(t, filepath.Join(dir, "sub/deep/file"), "")
-		write(t, filepath.Join(dir, "moved"), "")
-		write(t, filepath.Join(dir, "linked"), "")
-		for name, target := range map[string]string{"up": "..", "rootlink": "/", "abs": filepath.Join(top, "secret"), "rel": "../secret"} {
-			must(t, os.Symlink(target, filepath.Join(dir, name)))
-		}
+		o.MaxFiles = 30
+		o.Sync = func(int, SyncKind) error { return nil }
+		dir := t.TempDir()
+		must(t, os.MkdirAll(filepath.Join(dir, "d"), 0o777))
 		fs := open(t, dir, o)
-		for _, name := range []string{"up", "rootlink", "abs", "rel"} {
-			n := walk(t, fs, name)
-			if n.Kind() != unix.S_IFLNK {
-				t.Errorf("%s was followed", name)
-			}
-			_, err := fs.Lookup(n, nameOf(t, "secret"), root)
-			wantErr(t, "lookup in "+name, err, unix.ENOTDIR)
-			_, err = fs.Read(n, make([]byte, 10), 0)
-			wantErr(t, "read "+name, err, unix.EINVAL)
-			n.Release()
-		}
-		up := walk(t, fs, "..")
-		if up != fs.Root() {
-			t.Error(".. of the root is not the root")
-		}
-		up.Release()
-		up = walk(t, fs, "sub/deep/../../..")
-		if up != fs.Root() {
-			t.Error("many .. do not end at the root")
-		}
-		up.Release()
-
-		outside := filepath.Join(top, "outside")
-		must(t, os.Mkdir(outside, 0o755))
-		for _, cached := range []bool{true, false} {
-			handles := map[string][]byte{"moved": handleOf(t, fs, "moved"), "sub": handleOf(t, fs, "sub"),
-				"sub/deep": handleOf(t, fs, "sub/deep"), "sub/deep/file": handleOf(t, fs, "sub/deep/file")}
-			deep := walk(t, fs, "sub/deep")
-			if !cached {
-				forget(fs)
-			}
-			must(t, os.Rename(filepath.Join(dir, "sub"), filepath.Join(outside, "sub")))
-			must(t, os.Rename(filepath.Join(dir, "moved"), filepath.Join(outside, "moved")))
-			if _, err := fs.Lookup(deep, nameOf(t, ".."), root); err == nil {
-				t.Error(".. of a directory that was moved out leads outside")
-			}
-			deep.Release()
-			for what, h := range handles {
-				n, err := resolve(fs, h)
-				if err == nil {
-					n.Release()
+		var wg sync.WaitGroup
+		for k := range 6 {
+			wg.Go(func() {
+				var w, w2 Wcc
+				var write Write
+				for i := range 60 {
+					name, other := nameOf(t, fmt.Sprint("f", (k+i)%5)), nameOf(t, fmt.Sprint("f", i%5))
+					d, err := tryWalk(t, fs, "d", root)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n, err := fs.Create(d, name, Shared, [8]byte{}, &Attrs{}, root, &w); err == nil {
+						_, _ = write.Do(n, [][]byte{[]byte("data")}, 4, uint64(i), root)
+						_ = n.Sync(false)
+						_, _ = fs.Read(n, make([]byte, 10), 0)
+						n.Release()
+					}
+					_ = fs.Rename(d, name, fs.Root(), other, root, &w, &w2)
+					_ = fs.Rename(fs.Root(), other, d, name, root, &w, &w2)
+					if n, err := fs.Lookup(d, name, root); err == nil {
+						_ = fs.Link(n, fs.Root(), nameOf(t, fmt.Sprint("link", i%3)), root, &w)
+						n.Release()
+					}
+					_ = fs.Remove(d, name, root, &w)
+					_ = fs.Remove(fs.Root(), nameOf(t, fmt.Sprint("link", i%3)), root, &w)
+					_, _ = fs.ReadDir(d, 0, make([]byte, 4096))
+					d.Release()
 				}
-				wantErr(t, fmt.Sprint(what, " moved out, cached ", cached), err, unix.ESTALE)
-			}
-			must(t, os.Rename(filepath.Join(outside, "sub"), filepath.Join(dir, "sub")))
-			must(t, os.Rename(filepath.Join(outside, "moved"), filepath.Join(dir, "moved")))
-			clear(fs.locator.missing) // it would hold for a while
-			for what, h := range handles {
-				n, err := resolve(fs, h)
-				if err != nil {
-					t.Errorf("%s moved back: %v", what, err)
-					continue
-				}
-				n.Release()
-			}
+			})
 		}
-		// A file with a name inside and one outside is inside, until the one inside goes.
-		must(t, os.Link(filepath.Join(dir, "linked"), filepath.Join(outside, "linked")))
-		h := handleOf(t, fs, "linked")
-		for _, cached := range []bool{true, false} {
-			if !cached {
-				forget(fs)
-			}
-			if _, err := read(t, fs, h); err != nil {
-				t.Errorf("linked outside too, cached %v: %v", cached, err)
-			}
-		}
-		must(t, os.Remove(filepath.Join(dir, "linked")))
-		for _, cached := range []bool{true, false} {
-			if !cached {
-				forget(fs)
-			}
-			_, err := read(t, fs, h)
-			wantErr(t, fmt.Sprint("linked only outside, cached ", cached), err, unix.ESTALE)
-		}
+		wg.Wait()
 	})
 }

@@ -3,14 +3,10 @@ package vfs
 import (
 	"bytes"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"sluice.dev/sluice/pkg/nfs/sign"
 )
@@ -53,24 +49,24 @@ type Handle struct {
 // Bytes returns a view of the handle.
 func (h *Handle) Bytes() []byte { return h.b[:h.n] }
 
-// id is a handle without its tag, padded with zeros. It is the key of objects in memory.
-type id [headLen + maxID]byte
+// objectID is a handle without its tag, padded with zeros. It is the key of objects in memory.
+type objectID [headLen + maxID]byte
 
-func (i *id) kind() byte   { return i[1] }
-func (i *id) data() []byte { return i[headLen : headLen+int(i[3])] }
+func (i *objectID) kind() byte   { return i[1] }
+func (i *objectID) data() []byte { return i[headLen : headLen+int(i[3])] }
 
 // indexID returns the id of an object by inode number.
-func indexID(ino, birth uint64) (i id) {
+func indexID(ino, birth uint64) (i objectID) {
 	i[0], i[1], i[3] = handleVersion, kindIndex, 16
 	binary.BigEndian.PutUint64(i[headLen:], ino)
 	binary.BigEndian.PutUint64(i[headLen+8:], birth)
 	return i
 }
 
-func (i *id) ino() uint64 { return binary.BigEndian.Uint64(i[headLen:]) }
+func (i *objectID) ino() uint64 { return binary.BigEndian.Uint64(i[headLen:]) }
 
 // kernelID returns the id of a kernel's handle, false if that is too long.
-func kernelID(h *rawHandle) (i id, ok bool) {
+func kernelID(h *rawHandle) (i objectID, ok bool) {
 	if h.bytes > maxID || h.typ < 0 || h.typ > 255 {
 		return i, false
 	}
@@ -79,13 +75,13 @@ func kernelID(h *rawHandle) (i id, ok bool) {
 	return i, true
 }
 
-func (i *id) raw(h *rawHandle) {
+func (i *objectID) raw(h *rawHandle) {
 	h.bytes, h.typ = uint32(i[3]), int32(i[2])
 	copy(h.data[:], i.data())
 }
 
 // parse splits a handle. It checks the shape, not the tag.
-func parse(b []byte) (i id, tag []byte, ok bool) {
+func parse(b []byte) (i objectID, tag []byte, ok bool) {
 	if len(b) < headLen+tagLen || len(b) > MaxHandle || b[0] != handleVersion {
 		return i, nil, false
 	}
@@ -107,7 +103,7 @@ func parse(b []byte) (i id, tag []byte, ok bool) {
 }
 
 // Key returns the Node.Key of the handle's object.
-func (h *Handle) Key() (key [len(id{})]byte) {
+func (h *Handle) Key() (key [len(objectID{})]byte) {
 	i, _, _ := parse(h.Bytes())
 	return i
 }
@@ -138,75 +134,11 @@ func newSigner(keys [][]byte, scope string) (*signer, error) {
 	return &signer{sign.NewRing(derived, tagLen)}, nil
 }
 
-func (s *signer) sign(i *id, h *Handle) {
+func (s *signer) sign(i *objectID, h *Handle) {
 	n := copy(h.b[:], i[:headLen+int(i[3])])
 	h.n = uint8(len(s.ring.AppendTag(h.b[:n], h.b[:n])))
 }
 
-func (s *signer) valid(i *id, tag []byte) bool {
+func (s *signer) valid(i *objectID, tag []byte) bool {
 	return s.ring.Verify(i[:headLen+int(i[3])], tag)
-}
-
-// SetKeys replaces the keys of Options from the next handle on: the first one signs, all are
-// accepted. After an error nothing has changed.
-func (fs *FS) SetKeys(keys [][]byte) error {
-	s, err := newSigner(keys, fs.opt.Scope)
-	if err == nil {
-		fs.signer.Store(s)
-	}
-	return err
-}
-
-// fsidOf returns the id of a file system: the same after a restart, and with other keys.
-func fsidOf(scope string) uint64 {
-	sum := sha256.Sum256([]byte("sluice fsid\x00" + scope))
-	return binary.BigEndian.Uint64(sum[:])
-}
-
-// LoadKey reads the key of handles from a file, and creates the file (mode 0600, 32 random bytes)
-// if it is missing. The directory must exist. Fewer than MinKey bytes are an error.
-func LoadKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(path); err == nil {
-			key, err = os.ReadFile(path)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("key of file handles: %w", err)
-	}
-	if len(key) < MinKey {
-		return nil, fmt.Errorf("key of file handles: %s has %d bytes, at least %d are needed", path, len(key), MinKey)
-	}
-	return key, nil
-}
-
-// makeKey writes a new key beside path and links it there: of several processes one wins, and a
-// crash leaves no partial key.
-func makeKey(path string) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	key := make([]byte, 32)
-	rand.Read(key)
-	_, err = f.Write(key)
-	if err == nil {
-		err = f.Sync()
-	}
-	f.Close()
-	if err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

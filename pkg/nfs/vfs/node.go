@@ -11,7 +11,7 @@ import (
 // Node is an open object. Every Node that an FS returns needs a Release.
 type Node struct {
 	fs     *FS
-	id     id
+	id     objectID
 	handle Handle
 	signer *signer // of handle
 	// resigned is the handle under the present keys, after they changed.
@@ -52,7 +52,7 @@ type Node struct {
 	prev, next *Node // the shard's ring
 }
 
-func (fs *FS) newNode(i id, path int, st *Stat) *Node {
+func (fs *FS) newNode(i objectID, path int, st *Stat) *Node {
 	n := &Node{fs: fs, id: i, path: path, signer: fs.signer.Load(), kind: st.Mode & unix.S_IFMT, ino: st.Ino, dev: st.Dev}
 	n.signer.sign(&i, &n.handle)
 	n.reader.Store(-1)
@@ -92,11 +92,19 @@ func (n *Node) IsDir() bool { return n.kind == unix.S_IFDIR }
 func (n *Node) Acquire() { n.refs.Add(1) }
 
 // Key identifies the object, as long as it exists.
-func (n *Node) Key() [len(id{})]byte { return n.id }
+func (n *Node) Key() [len(objectID{})]byte { return n.id }
 
 // Release ends a use of n.
 func (n *Node) Release() {
 	if n.refs.Add(-1) == 0 {
+		n.closeIfUnused()
+	}
+}
+
+// kill makes n unfindable; its last user closes it. The root stays.
+func (n *Node) kill() {
+	if n != n.fs.root {
+		n.fs.table.remove(n)
 		n.closeIfUnused()
 	}
 }
@@ -121,7 +129,7 @@ func (n *Node) Stat(st *Stat) error {
 		return err
 	}
 	if st.Nlink == 0 && !n.fs.noNlink && n.opens.Load() == 0 {
-		n.fs.table.kill(n)
+		n.kill()
 		return unix.ESTALE
 	}
 	return nil
@@ -255,4 +263,26 @@ func (n *Node) Sync(dataOnly bool) error {
 			return err
 		}
 	}
+}
+
+// unlinked reports whether the object has lost its last name.
+func (n *Node) unlinked() bool {
+	var st Stat
+	return !n.fs.noNlink && fstat(n.path, &st) == nil && st.Nlink == 0
+}
+
+// Birth returns the object's time of birth; false if the file system has none.
+func (n *Node) Birth() (t unix.Timespec, ok bool) {
+	var stx unix.Statx_t
+	if statx(n.path, empty, unix.STATX_BTIME, &stx) != nil || stx.Mask&unix.STATX_BTIME == 0 {
+		return t, false
+	}
+	return unix.Timespec{Sec: stx.Btime.Sec, Nsec: int64(stx.Btime.Nsec)}, true
+}
+
+// procPath is a path of the object, whatever its names are.
+func (n *Node) procPath() string {
+	var p procFD
+	path := p.set(n.path)
+	return string(path[:len(path)-1])
 }

@@ -1,13 +1,6 @@
 package vfs
 
-import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
-
-	"golang.org/x/sys/unix"
-)
+import "sync"
 
 // syncGroup lets callers that wait for the same sync share one. A sync covers everything from
 // before its begin, so a caller that comes while one runs waits for the next.
@@ -69,36 +62,4 @@ func (g *syncGroup) newRound() *syncRound {
 	g.free = r.link
 	r.done, r.err, r.link = false, nil, nil
 	return r
-}
-
-// ordered reports whether a file system, given by device and type, writes its journal in order: a
-// sync of an object then makes every earlier change of that object durable, together with all
-// changes made in the same step. So a new object's sync includes its name, and a directory's sync
-// the other directory of a rename and the link count of a file. That holds for xfs, and for ext4
-// with a journal.
-func ordered(dev uint64, kind int64) bool {
-	switch kind {
-	case unix.XFS_SUPER_MAGIC:
-		return true
-	case unix.EXT4_SUPER_MAGIC:
-		// The name in /proc/fs/jbd2 is that of the device, with a suffix.
-		device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
-		if err != nil {
-			return false
-		}
-		journals, _ := filepath.Glob("/proc/fs/jbd2/" + filepath.Base(device) + "-*")
-		return len(journals) > 0
-	}
-	return false
-}
-
-// syncMade syncs an object that was made in dir, and its name. withName: the object has changed in
-// no other step since.
-func (fs *FS) syncMade(n, dir *Node, withName bool) error {
-	if !withName {
-		if err := n.Sync(false); err != nil || fs.ordered {
-			return err
-		}
-	}
-	return dir.Sync(false)
 }

@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"math"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -229,4 +230,34 @@ func retry(f func() error) error {
 			return err
 		}
 	}
+}
+
+func startWriteback(fd int, from, length int64) error {
+	return unix.SyncFileRange(fd, from, length, unix.SYNC_FILE_RANGE_WRITE)
+}
+
+// advance drops the first k bytes of v, which has more.
+func advance(v *unix.Iovec, k int) {
+	v.Base = (*byte)(unsafe.Add(unsafe.Pointer(v.Base), k))
+	v.SetLen(int(v.Len) - k)
+}
+
+const maxOffset = math.MaxInt64
+
+// passing reports whether an error is unrelated to the object.
+func passing(err error) bool {
+	return scarce(err) || errors.Is(err, unix.EIO)
+}
+
+// scarce reports whether descriptors or memory are short.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// staleIfGone turns open_by_handle_at(2)'s error for a missing object into ESTALE.
+func staleIfGone(err error) error {
+	if passing(err) {
+		return err
+	}
+	return unix.ESTALE
 }

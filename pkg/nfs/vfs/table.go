@@ -3,46 +3,42 @@ package vfs
 import (
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	shards = 32
-	// idleTimeout is how long an unused file stays open, and how long unstable writes wait for
-	// COMMIT before they are synced.
-	idleTimeout = 5 * time.Second
-)
+const shards = 32
 
 // table holds the open objects. With too many descriptors it closes those unused for longest, by a
 // clock hand in each shard.
 type table struct {
-	fs    *FS
+	log   *slog.Logger
 	files atomic.Int64 // descriptors of nodes
 	limit atomic.Int64 // the intended maximum
 	hand  atomic.Uint32
+	kick  chan struct{} // asks the janitor to sync unstable writes
 	shard [shards]shard
 }
 
 type shard struct {
 	mu    sync.Mutex
-	nodes map[id]*Node
+	nodes map[objectID]*Node
 	hand  *Node // a ring of all nodes
 	_     [64]byte
 }
 
-func (t *table) init(fs *FS) {
-	t.fs = fs
-	t.limit.Store(int64(fs.opt.MaxFiles))
+func (t *table) init(limit int, log *slog.Logger) {
+	t.log, t.kick = log, make(chan struct{}, 1)
+	t.limit.Store(int64(limit))
 	for i := range t.shard {
-		t.shard[i].nodes = map[id]*Node{}
+		t.shard[i].nodes = map[objectID]*Node{}
 	}
 }
 
-func (t *table) of(i *id) *shard {
+func (t *table) of(i *objectID) *shard {
 	// Inode numbers are in the first words, in the file system's byte order.
 	h := binary.LittleEndian.Uint64(i[headLen:]) * 0x9e3779b97f4a7c15
 	h ^= binary.BigEndian.Uint64(i[headLen:]) * 0xc2b2ae3d27d4eb4f
@@ -50,7 +46,7 @@ func (t *table) of(i *id) *shard {
 }
 
 // get returns the node with a reference for the caller, or nil.
-func (t *table) get(i *id) *Node {
+func (t *table) get(i *objectID) *Node {
 	s := t.of(i)
 	s.mu.Lock()
 	n := s.nodes[*i]
@@ -87,7 +83,6 @@ func (t *table) put(n *Node) *Node {
 	return n
 }
 
-// removeLocked takes n out.
 func (s *shard) removeLocked(n *Node) bool {
 	if s.nodes[n.id] != n {
 		return false
@@ -106,16 +101,12 @@ func (s *shard) removeLocked(n *Node) bool {
 	return true
 }
 
-// kill makes n unfindable; its last user closes it.
-func (t *table) kill(n *Node) {
-	if n == t.fs.root {
-		return
-	}
+// remove takes n out.
+func (t *table) remove(n *Node) {
 	s := t.of(&n.id)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.removeLocked(n)
-	s.mu.Unlock()
-	n.closeIfUnused()
 }
 
 // makeRoom closes the nodes unused for longest until k more descriptors fit. Nodes in use may
@@ -125,7 +116,7 @@ func (t *table) makeRoom(k int64) {
 		return
 	}
 	select { // nodes with unstable writes are synced first
-	case t.fs.kick <- struct{}{}:
+	case t.kick <- struct{}{}:
 	default:
 	}
 }
@@ -149,7 +140,7 @@ func (t *table) opened(fd int, err error) (int, error) {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		files := t.files.Load()
 		t.limit.Store(max(16, min(t.limit.Load(), files-files/4)))
-		t.fs.log.Warn("out of file descriptors; keeping fewer files open", "files", files, "limit", t.limit.Load())
+		t.log.Warn("out of file descriptors; keeping fewer files open", "files", files, "limit", t.limit.Load())
 		t.makeRoom(0)
 	}
 	return fd, err
@@ -178,70 +169,5 @@ func (t *table) closeAll() {
 			n.close()
 		}
 		s.nodes, s.hand = nil, nil
-	}
-}
-
-// janitor closes idle files, and releases objects removed by other processes so that their space is
-// freed.
-func (fs *FS) janitor() {
-	defer fs.done.Done()
-	tick := time.NewTicker(idleTimeout / 2)
-	defer tick.Stop()
-	var batch []*Node
-	for {
-		syncAll := false
-		select {
-		case <-fs.stop:
-			return
-		case <-tick.C:
-		case <-fs.kick:
-			syncAll = true
-		}
-		for i := range fs.table.shard {
-			batch = fs.table.shard[i].tidy(fs, batch[:0], syncAll)
-		}
-		clear(batch[:cap(batch)])
-		fs.table.trim(0)
-	}
-}
-
-// tidy maintains the nodes of a shard. With syncAll it syncs unstable writes of any age.
-func (s *shard) tidy(fs *FS, batch []*Node, syncAll bool) []*Node {
-	s.mu.Lock()
-	for _, n := range s.nodes {
-		if n.refs.Load() == 0 {
-			n.refs.Add(1)
-			batch = append(batch, n)
-		}
-	}
-	s.mu.Unlock()
-	for _, n := range batch {
-		var st Stat
-		old := fs.now()-n.used.Load() > int64(idleTimeout)
-		if n.Stat(&st) == nil && n.dirty() && (old || syncAll) {
-			_ = n.Sync(false) // the failure changed the verifier
-		}
-		n.Release()
-		if old && !n.dirty() && n.files() > 1 {
-			s.closeIdle(fs, n)
-		}
-	}
-	return batch
-}
-
-// closeIdle closes the files of an unused node.
-func (s *shard) closeIdle(fs *FS, n *Node) {
-	s.mu.Lock()
-	r, w := int32(-1), int32(-1)
-	if n.refs.Load() == 0 && !n.dead.Load() && !n.dirty() {
-		r, w = n.reader.Swap(-1), n.writer.Swap(-1)
-		n.position = -1 // a new reader starts elsewhere
-	}
-	s.mu.Unlock()
-	for _, fd := range [...]int32{r, w} {
-		if fd >= 0 {
-			unix.Close(int(fd))
-			fs.table.files.Add(-1)
-		}
 	}
 }

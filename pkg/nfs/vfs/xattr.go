@@ -28,13 +28,6 @@ func xattrName(name []byte) (string, error) {
 	return userXattr + string(name), nil
 }
 
-// procPath is a path of the object, whatever its names are.
-func (n *Node) procPath() string {
-	var p procFD
-	path := p.set(n.path)
-	return string(path[:len(path)-1])
-}
-
 // GetXattr reads an extended attribute of a file or directory into b, as the caller. ENODATA: there
 // is none. ERANGE: b is too short; with an empty b the result is the length.
 func (fs *FS) GetXattr(n *Node, name, b []byte, c *Cred) (int, error) {

@@ -227,3 +227,94 @@ func removeDeep(t *testing.T, dir string) {
 		f.Close()
 	}
 }
+
+func TestNothingOutside(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		top := t.TempDir()
+		dir := filepath.Join(top, "export")
+		must(t, os.MkdirAll(filepath.Join(dir, "sub/deep"), 0o755))
+		write(t, filepath.Join(top, "secret"), "secret")
+		write(t, filepath.Join(dir, "sub/deep/file"), "")
+		write(t, filepath.Join(dir, "moved"), "")
+		write(t, filepath.Join(dir, "linked"), "")
+		for name, target := range map[string]string{"up": "..", "rootlink": "/", "abs": filepath.Join(top, "secret"), "rel": "../secret"} {
+			must(t, os.Symlink(target, filepath.Join(dir, name)))
+		}
+		fs := open(t, dir, o)
+		for _, name := range []string{"up", "rootlink", "abs", "rel"} {
+			n := walk(t, fs, name)
+			if n.Kind() != unix.S_IFLNK {
+				t.Errorf("%s was followed", name)
+			}
+			_, err := fs.Lookup(n, nameOf(t, "secret"), root)
+			wantErr(t, "lookup in "+name, err, unix.ENOTDIR)
+			_, err = fs.Read(n, make([]byte, 10), 0)
+			wantErr(t, "read "+name, err, unix.EINVAL)
+			n.Release()
+		}
+		up := walk(t, fs, "..")
+		if up != fs.Root() {
+			t.Error(".. of the root is not the root")
+		}
+		up.Release()
+		up = walk(t, fs, "sub/deep/../../..")
+		if up != fs.Root() {
+			t.Error("many .. do not end at the root")
+		}
+		up.Release()
+
+		outside := filepath.Join(top, "outside")
+		must(t, os.Mkdir(outside, 0o755))
+		for _, cached := range []bool{true, false} {
+			handles := map[string][]byte{"moved": handleOf(t, fs, "moved"), "sub": handleOf(t, fs, "sub"),
+				"sub/deep": handleOf(t, fs, "sub/deep"), "sub/deep/file": handleOf(t, fs, "sub/deep/file")}
+			deep := walk(t, fs, "sub/deep")
+			if !cached {
+				forget(fs)
+			}
+			must(t, os.Rename(filepath.Join(dir, "sub"), filepath.Join(outside, "sub")))
+			must(t, os.Rename(filepath.Join(dir, "moved"), filepath.Join(outside, "moved")))
+			if _, err := fs.Lookup(deep, nameOf(t, ".."), root); err == nil {
+				t.Error(".. of a directory that was moved out leads outside")
+			}
+			deep.Release()
+			for what, h := range handles {
+				n, err := resolve(fs, h)
+				if err == nil {
+					n.Release()
+				}
+				wantErr(t, fmt.Sprint(what, " moved out, cached ", cached), err, unix.ESTALE)
+			}
+			must(t, os.Rename(filepath.Join(outside, "sub"), filepath.Join(dir, "sub")))
+			must(t, os.Rename(filepath.Join(outside, "moved"), filepath.Join(dir, "moved")))
+			clear(fs.locator.missing) // it would hold for a while
+			for what, h := range handles {
+				n, err := resolve(fs, h)
+				if err != nil {
+					t.Errorf("%s moved back: %v", what, err)
+					continue
+				}
+				n.Release()
+			}
+		}
+		// A file with a name inside and one outside is inside, until the one inside goes.
+		must(t, os.Link(filepath.Join(dir, "linked"), filepath.Join(outside, "linked")))
+		h := handleOf(t, fs, "linked")
+		for _, cached := range []bool{true, false} {
+			if !cached {
+				forget(fs)
+			}
+			if _, err := read(t, fs, h); err != nil {
+				t.Errorf("linked outside too, cached %v: %v", cached, err)
+			}
+		}
+		must(t, os.Remove(filepath.Join(dir, "linked")))
+		for _, cached := range []bool{true, false} {
+			if !cached {
+				forget(fs)
+			}
+			_, err := read(t, fs, h)
+			wantErr(t, fmt.Sprint("linked only outside, cached ", cached), err, unix.ESTALE)
+		}
+	})
+}

@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -229,109 +228,19 @@ func TestMounts(t *testing.T) {
 	})
 }
 
-// TestFewDescriptorsInChild has a process with fewer descriptors than configured.
-func TestFewDescriptorsInChild(t *testing.T) {
-	inChild(t, nil, t.TempDir(), "TestFewDescriptors/kernel", "TestFewDescriptors/index")
-}
-
-func TestFewDescriptors(t *testing.T) {
-	if os.Getenv(childEnv) == "" {
-		t.Skip("runs in a child")
-	}
-	modes(t, func(t *testing.T, o Options) {
-		var was unix.Rlimit
-		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
-		o.MaxFiles = 10000
-		dir := t.TempDir()
-		for i := range 200 {
-			write(t, filepath.Join(dir, fmt.Sprint(i)), fmt.Sprint(i))
-		}
-		fs := open(t, dir, o)
-		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 60, Max: was.Max}))
-		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
-		failures := 0
-		for i := range 200 {
-			for {
-				n, err := tryWalk(t, fs, fmt.Sprint(i), root)
-				if err == nil {
-					_, err = fs.Read(n, make([]byte, 10), 0)
-					n.Release()
-				}
-				if err == nil {
-					break
-				}
-				wantErr(t, "without descriptors", err, unix.EMFILE)
-				if failures++; failures > 10 {
-					t.Fatalf("file %d: %v again and again", i, err)
-				}
-			}
-		}
-		if failures == 0 {
-			t.Error("there were descriptors enough")
-		}
-	})
-}
-
-// TestFewDescriptorsForCreateInChild has a process whose descriptors are used up by unused objects.
-func TestFewDescriptorsForCreateInChild(t *testing.T) {
-	inChild(t, nil, t.TempDir(), "TestFewDescriptorsForCreate/kernel", "TestFewDescriptorsForCreate/index")
-}
-
-func TestFewDescriptorsForCreate(t *testing.T) {
-	if os.Getenv(childEnv) == "" {
-		t.Skip("runs in a child")
-	}
-	modes(t, func(t *testing.T, o Options) {
-		o.MaxFiles = 10000
-		dir := t.TempDir()
-		fs := open(t, dir, o)
-		for i := range 100 {
-			write(t, filepath.Join(dir, fmt.Sprint(i)), "")
-			walk(t, fs, fmt.Sprint(i)).Release()
-		}
-		var was unix.Rlimit
-		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
-		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 60, Max: was.Max}))
-		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }()
-		var w Wcc
-		for failures := 0; ; failures++ {
-			n, err := fs.Create(fs.Root(), nameOf(t, "new"), Guarded, [8]byte{}, &Attrs{}, root, &w)
-			if err == nil {
-				n.Release()
-				break
-			}
-			wantErr(t, "without descriptors", err, unix.EMFILE)
-			if failures > 10 {
-				t.Fatalf("%v again and again, %d files are open", err, fs.Files())
-			}
-		}
-	})
-}
-
-// TestSearchWithoutDescriptorsInChild has a process that cannot open directories for a while.
-func TestSearchWithoutDescriptorsInChild(t *testing.T) {
-	inChild(t, nil, t.TempDir(), "TestSearchWithoutDescriptors")
-}
-
-func TestSearchWithoutDescriptors(t *testing.T) {
-	if os.Getenv(childEnv) == "" {
-		t.Skip("runs in a child")
-	}
+func TestOptions(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
-	write(t, filepath.Join(dir, "a/b/file"), "content")
-	o := Options{IndexOnly: true}
-	fs := reopened(t, dir, o)
-	file := handleOf(t, fs, "a/b/file")
-	shut(t, fs)
-	fs = open(t, dir, o)
-	var was unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}))
-	_, err := fs.Resolve(file)
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
-	wantErr(t, "without descriptors", err, unix.EAGAIN)
-	if got, err := read(t, fs, file); got != "content" || err != nil {
-		t.Errorf("with descriptors again: %q, %v", got, err)
+	for what, o := range map[string]Options{"no key": {}, "short key": {Key: []byte("short")}, "files": {Key: testKey, MaxFiles: -1}, "recheck": {Key: testKey, Recheck: -1}} {
+		if fs, err := Open(dir, o); err == nil {
+			fs.Close()
+			t.Errorf("%s: no error", what)
+		}
+	}
+	write(t, filepath.Join(dir, "file"), "")
+	for _, path := range []string{filepath.Join(dir, "file"), filepath.Join(dir, "nothing")} {
+		if fs, err := Open(path, Options{Key: testKey}); err == nil {
+			fs.Close()
+			t.Errorf("%s: no error", path)
+		}
 	}
 }
