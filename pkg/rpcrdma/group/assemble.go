@@ -68,9 +68,6 @@ type givenUp struct {
 // NewAssembler returns an assembler for receives of layout l.
 func NewAssembler(l *Layout) *Assembler { return &Assembler{layout: l} }
 
-// Use sets the layout of later receives. No group may be open.
-func (a *Assembler) Use(l *Layout) { a.layout = l }
-
 // Add takes the next message: its header of any operation, all segments of its receive, and its
 // length n in bytes. If it begins a group, h must not change until the group ends, and the group
 // may have up to limit transmissions. The assembler takes ownership of buf, which may be nil,
@@ -181,14 +178,8 @@ func (g *givenUp) takes(h *wire.Header) bool {
 	return g.any && h.Procedure == wire.Optional && h.Operation == wire.XmtCont && h.XID == g.xid && h.Direction == g.direction
 }
 
-// Open reports whether a group has begun and is incomplete.
-func (a *Assembler) Open() bool { return a.open }
-
 // Report returns the error after Bad or Broken.
 func (a *Assembler) Report() *wire.Report { return &a.report }
-
-// Lead returns the header of the group's first transmission.
-func (a *Assembler) Lead() *wire.Header { return a.lead }
 
 // GiveUp drops an open or whole group and releases its buffers.
 func (a *Assembler) GiveUp() {

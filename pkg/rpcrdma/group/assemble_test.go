@@ -212,8 +212,8 @@ func TestErrors(t *testing.T) {
 				if (s.outcome == Bad || s.outcome == Broken) && *a.Report() != s.report {
 					t.Fatalf("step %d: report\n%+v, must be\n%+v", i, *a.Report(), s.report)
 				}
-				if a.Open() != (s.outcome == More) {
-					t.Fatalf("step %d: open is %v", i, a.Open())
+				if a.open != (s.outcome == More) {
+					t.Fatalf("step %d: open is %v", i, a.open)
 				}
 			}
 		})
@@ -314,7 +314,7 @@ func TestOtherReceives(t *testing.T) {
 	if got := a.Add(&r.hdr, [][]byte{r.segs[0][:150]}, r.n, nil, 1); got != Bad || *a.Report() != want {
 		t.Errorf("outcome %d, %+v", got, *a.Report())
 	}
-	a.Use(old)
+	a.layout = old
 	if r, err = arrive(old, request(1, 40, 40, nil)); err != nil {
 		t.Fatal(err)
 	}

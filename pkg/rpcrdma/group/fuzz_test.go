@@ -80,13 +80,13 @@ func FuzzAssembler(f *testing.F) {
 			case Broken:
 				t.Fatal("a message breaks a group twice")
 			case Bad:
-				if a.Report().Code == 0 || a.Open() {
-					t.Fatalf("report %+v, open %v", *a.Report(), a.Open())
+				if a.Report().Code == 0 || a.open {
+					t.Fatalf("report %+v, open %v", *a.Report(), a.open)
 				}
 				all = nil
 			case More:
 				all = append(all, r)
-				if !a.Open() || len(all) >= 4 {
+				if !a.open || len(all) >= 4 {
 					t.Fatalf("%d transmissions", len(all))
 				}
 			case Whole:

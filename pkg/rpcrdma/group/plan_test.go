@@ -391,7 +391,7 @@ func TestMixed(t *testing.T) {
 	if len(got.Items) != 3 || fmt.Sprint(a.Origins()) != "[0 1 4]" {
 		t.Fatalf("%d items, origins %v", len(got.Items), a.Origins())
 	}
-	tr := &a.Lead().Transmit
+	tr := &a.lead.Transmit
 	if segs := tr.Segments(&tr.Items[0]); len(segs) != 2 || segs[1].Length != 904 || got.Items[0].Data != nil {
 		t.Errorf("the explicit item is in %v", segs)
 	}
@@ -405,7 +405,7 @@ func TestMixed(t *testing.T) {
 	if it := tr.Items[3]; it.Placement != wire.NoItem || it.Position != 0 || it.Length != 0 {
 		t.Errorf("the missing item is told as %+v", it)
 	}
-	if a.Lead().Direction != wire.Reply {
+	if a.lead.Direction != wire.Reply {
 		t.Error("the group has the direction of a call")
 	}
 }

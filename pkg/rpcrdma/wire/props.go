@@ -203,9 +203,6 @@ func (p *Properties) SetStructure(b *BufferStructure) {
 	p.add(ReceiveBufferStructure, at)
 }
 
-// SetDefault adds a property with an empty value, which stands for its default.
-func (p *Properties) SetDefault(id PropertyID) { p.add(id, p.room()) }
-
 // Outcome reads the result of property n of want in p, the answer to a ReqProp. It returns the
 // property's new value, or ok = false if the change was rejected. An answer that leaves it out, or
 // has more than one result for it, rejects it (draft -05 section 6.3.3).

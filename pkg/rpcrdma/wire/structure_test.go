@@ -160,9 +160,9 @@ func TestValues(t *testing.T) {
 	check(5000, pages()) // the smaller
 	set(func(p *Properties) { p.SetUint32(ReceiveBufferSize, 1<<20) })
 	check(pages().Length, pages())
-	set(func(p *Properties) { p.SetDefault(ReceiveBufferSize) })
+	set(func(p *Properties) { p.setDefault(ReceiveBufferSize) })
 	check(pages().Length, pages())
-	set(func(p *Properties) { p.SetDefault(ReceiveBufferStructure) })
+	set(func(p *Properties) { p.setDefault(ReceiveBufferStructure) })
 	check(4096, plain(4096))
 	set(func(p *Properties) {
 		p.SetUint32(BackwardRequestSupport, BackwardNone)
@@ -176,7 +176,7 @@ func TestValues(t *testing.T) {
 	}
 	set(func(p *Properties) {
 		for id := ReceiveBufferSize; id <= ResponseSendLimit; id++ {
-			p.SetDefault(id)
+			p.setDefault(id)
 		}
 	})
 	if diff := cmp.Diff(&Values{}, &v, cmp.AllowUnexported(Values{}), cmpopts.IgnoreFields(Values{}, "structure")); diff != "" {

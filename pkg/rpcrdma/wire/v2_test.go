@@ -17,6 +17,9 @@ import (
 // limits2 are those of an endpoint with both versions.
 var limits2 = func() Limits { l := DefaultLimits; l.Version2 = true; return l }()
 
+// setDefault adds a property with an empty value, which stands for its default.
+func (p *Properties) setDefault(id PropertyID) { p.add(id, p.room()) }
+
 // vector is a message of testdata/v2-headers.txt.
 type vector struct {
 	name string
@@ -173,7 +176,7 @@ var built = map[string]func() []byte{
 	"connprop": func() []byte {
 		var p Properties
 		p.SetUint32(ReceiveBufferSize, 69632)
-		p.SetDefault(BackwardRequestSupport)
+		p.setDefault(BackwardRequestSupport)
 		p.SetUint32(RTRSupport, AcceptsRequest|AcceptsResponse|AcceptsContinue)
 		p.SetStructure(&BufferStructure{69632, []BufferGroup{{1, BufferSegment{4096, 1, 0}}, {16, BufferSegment{4096, 4096, Targetable}}}})
 		p.SetUint32(RequestReceiveLimit, 17)
@@ -195,7 +198,7 @@ var built = map[string]func() []byte{
 	"reqprop": func() []byte {
 		var p Properties
 		p.SetUint32(ReceiveBufferSize, 8192)
-		p.SetDefault(RTRSupport)
+		p.setDefault(RTRSupport)
 		return AppendProperties(nil, 2, 32, Call, ReqProp, &p, false)
 	},
 	"reqprop-empty": func() []byte { return AppendProperties(nil, 3, 32, Call, ReqProp, &Properties{}, false) },
@@ -212,7 +215,7 @@ var built = map[string]func() []byte{
 	"resprop-empty": func() []byte { return AppendProperties(nil, 3, 32, Reply, RespProp, &Properties{}, false) },
 	"resprop-alias": func() []byte {
 		p := Properties{Rejected: Mark(nil, 0)}
-		p.SetDefault(BackwardRequestSupport)
+		p.setDefault(BackwardRequestSupport)
 		return AppendProperties(nil, 2, 32, Reply, RespProp, &p, true)
 	},
 	"updprop": func() []byte {
@@ -461,7 +464,7 @@ func TestNoAllocations2(t *testing.T) {
 		dst = x.Append(dst[:0], XmtReq)
 		p.Reset()
 		p.SetUint32(ReceiveBufferSize, 5000)
-		p.SetDefault(RTRSupport)
+		p.setDefault(RTRSupport)
 		p.Done = Mark(p.Done, 1)
 		dst = p.Append(dst, RespProp)
 	}

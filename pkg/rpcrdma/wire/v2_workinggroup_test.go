@@ -46,7 +46,7 @@ func TestWGBuilt(t *testing.T) {
 	var p Properties
 	p.SetUint32(WGSendSize, 8192)
 	p.SetUint32(WGReceiveSize, 8192)
-	p.SetDefault(WGSegmentCount)
+	p.setDefault(WGSegmentCount)
 	p.SetUint32(WGReverse, WGReverseCont)
 	var auth Properties
 	auth.SetOpaque(WGHostAuth, []byte("hello"))
@@ -159,7 +159,7 @@ func TestWGValues(t *testing.T) {
 	}
 	if err := v.Set(set(func(p *Properties) {
 		for id := WGSendSize; id <= WGHostAuth; id++ {
-			p.SetDefault(id)
+			p.setDefault(id)
 		}
 	})); err != nil {
 		t.Error(err)
