@@ -26,7 +26,7 @@ func main() {
 
 // write makes DIR/man/man1 and the directories where the shells look.
 func write(dir, version string) error {
-	root := sluicectl.Command(version)
+	root := sluicectl.CommandLine(version)
 	pages := filepath.Join(dir, "man/man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
 		return err

@@ -19,7 +19,7 @@ func TestPages(t *testing.T) {
 	if err := write(dir, "v1.2.3"); err != nil {
 		t.Fatal(err)
 	}
-	check(t, dir, sluicectl.Command("v1.2.3"))
+	check(t, dir, sluicectl.CommandLine("v1.2.3"))
 	for name, command := range map[string][]string{
 		"bash-completion/completions/sluicectl":    {"bash", "-n"},
 		"zsh/site-functions/_sluicectl":            nil,

@@ -2,14 +2,11 @@ package sluicectl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
-	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -18,25 +15,6 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
-
-// benchOptions are the flags of bench.
-type benchOptions struct {
-	op          string
-	size        sizeFlag
-	depth       int
-	connections int
-	idle        int
-	duration    time.Duration
-	warmup      time.Duration
-	count       int64
-	stability   string
-	fileSize    sizeFlag
-	json        bool
-	profile     string
-	cpuOf       []int
-
-	stable nfs3.Stability
-}
 
 const (
 	benchOps       = "NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE or REMOVE"
@@ -116,36 +94,6 @@ func (o *benchOptions) check() (err error) {
 	return err
 }
 
-// benchResult is the JSON of bench.
-type benchResult struct {
-	URL   string `json:"url"`
-	NFS   string `json:"nfs"`
-	Op    string `json:"op"`
-	Size  int64  `json:"size"`
-	Depth int    `json:"depth"`
-	// Connections are those measured, Idle those beside them.
-	Connections int     `json:"connections"`
-	Idle        int     `json:"idle_connections,omitempty"`
-	Stability   string  `json:"stability,omitempty"`
-	CRC         bool    `json:"crc"`
-	Ops         int64   `json:"ops"`
-	Seconds     float64 `json:"seconds"`
-	OpsPerSec   float64 `json:"ops_per_s"`
-	MBPerSec    float64 `json:"mb_per_s"` // 10^6 bytes
-	P50         float64 `json:"p50_us"`
-	P99         float64 `json:"p99_us"`
-	Max         float64 `json:"max_us"`
-	// Per operation, at the client.
-	Allocs   float64 `json:"allocs_per_op"`
-	Syscalls float64 `json:"syscalls_per_op"`
-	Messages float64 `json:"messages_per_op"` // sent and received
-	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
-	// ClientCPU is the CPU time of this process, CPU those of the processes of --cpu-of in their
-	// order, in seconds.
-	ClientCPU float64   `json:"client_cpu_s"`
-	CPU       []float64 `json:"cpu_s,omitempty"`
-}
-
 func (s *session) bench(ctx context.Context, o *benchOptions) error {
 	sessions, closeAll, err := s.more(ctx, o)
 	if err != nil {
@@ -190,50 +138,6 @@ func (s *session) more(ctx context.Context, o *benchOptions) (measured []*sessio
 	return measured, closeAll, nil
 }
 
-// measure warms up, measures and prints.
-func (s *session) measure(ctx context.Context, b *load, o *benchOptions) error {
-	if o.warmup > 0 {
-		if _, err := b.run(ctx, o.warmup, 0); err != nil {
-			return err
-		}
-	}
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	before, err := cpuSeconds(o.cpuOf)
-	if err != nil {
-		return err
-	}
-	own := ownCPU()
-	r, err := b.run(ctx, o.duration, o.count)
-	if err != nil {
-		return err
-	}
-	r.ClientCPU = (ownCPU() - own).Seconds()
-	if r.CPU, err = cpuSeconds(o.cpuOf); err != nil {
-		return err
-	}
-	for i := range r.CPU {
-		r.CPU[i] -= before[i]
-	}
-	if o.json {
-		return json.NewEncoder(s.app.Out).Encode(r)
-	}
-	r.print(s.app.Out)
-	for i, pid := range o.cpuOf {
-		fmt.Fprintf(s.app.Out, "  process %-9d %.2f s of CPU time\n", pid, r.CPU[i])
-	}
-	return nil
-}
-
 // benchTarget finds or makes the file.
 func (s *session) benchTarget(ctx context.Context, o *benchOptions) (nfs3.Handle, error) {
 	if o.op == "NULL" {
@@ -270,17 +174,6 @@ func (s *session) benchTarget(ctx context.Context, o *benchOptions) (nfs3.Handle
 	}
 	err = s.Upload(ctx, found.Handle, pattern{}, size, uint64(o.fileSize)-size, client.UploadOptions{})
 	return found.Handle, err
-}
-
-// pattern is an endless source of bytes without repetitions.
-type pattern struct{}
-
-func (pattern) ReadAt(p []byte, off int64) (int, error) {
-	for i := range p {
-		at := uint64(off) + uint64(i)
-		p[i] = byte(at ^ at>>8 ^ at>>16)
-	}
-	return len(p), nil
 }
 
 func (r *benchResult) print(w io.Writer) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -26,19 +25,8 @@ var namesOf = map[string]func(b *nameBench, ctx context.Context, x *slot) error{
 	"REMOVE":  (*nameBench).remove,
 }
 
-// nameSource counts names up. They are of one length.
-type nameSource struct{ last atomic.Int64 }
-
-const (
-	nameBase = 1_000_000_000
-	// defaultRemoves is the number of REMOVEs without --count: each needs a file.
-	defaultRemoves = 4096
-)
-
-// next returns the next name, in b if that has room.
-func (s *nameSource) next(b []byte) []byte {
-	return strconv.AppendInt(b[:0], nameBase+s.last.Add(1), 10)
-}
+// defaultRemoves is the number of REMOVEs without --count: each needs a file.
+const defaultRemoves = 4096
 
 func nameOf(i int64) string { return strconv.FormatInt(nameBase+i, 10) }
 

@@ -47,7 +47,7 @@ func TestHelp(t *testing.T) {
 			each(sub)
 		}
 	}
-	each(Command("test"))
+	each(CommandLine("test"))
 }
 
 // TestComplete: the shell completes URLs by the names on the server.

@@ -25,7 +25,8 @@ func byteSize(n int64) string {
 type sizeFlag int64
 
 func (s *sizeFlag) String() string { return strings.ReplaceAll(byteSize(int64(*s)), " ", "") }
-func (s *sizeFlag) Type() string   { return "size" }
+
+func (s *sizeFlag) Type() string { return "size" }
 
 func (s *sizeFlag) Set(v string) error {
 	digits := strings.TrimRight(v, "BKMGTikmgtb")

@@ -1,15 +1,11 @@
 package sluicectl
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,35 +46,6 @@ func (a *app) lsCommand() *cobra.Command {
 	return c
 }
 
-// printJSON prints a document.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.Out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// with runs f on a mounted target, and connects again when the connection ends. verb names the
-// action in errors.
-func (a *app) with(ctx context.Context, rawURL, verb string, f func(context.Context, *session) error) error {
-	return a.mounted(ctx, rawURL, verb, true, f)
-}
-
-func (a *app) mounted(ctx context.Context, rawURL, verb string, reconnect bool, f func(context.Context, *session) error) error {
-	t, err := parseTarget(rawURL)
-	if err != nil {
-		return err
-	}
-	s, err := a.mount(ctx, t, reconnect)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := f(ctx, s); err != nil {
-		return cannot(err, "%s %s", verb, t)
-	}
-	return nil
-}
-
 // find returns the entries of the target, or the target as its only entry.
 func (s *session) find(ctx context.Context, o listOptions) (dir nfs3.Handle, entries []client.DirEntry, err error) {
 	t, err := s.walk(ctx, s.target.path, !o.long && !o.json || s.target.hasSlash)
@@ -110,15 +77,6 @@ func (s *session) list(ctx context.Context, o listOptions) error {
 		return err
 	}
 	return s.printLong(ctx, entries)
-}
-
-func (s *session) completeAll(ctx context.Context, dir nfs3.Handle, entries []client.DirEntry) error {
-	for i := range entries {
-		if err := s.complete(ctx, dir, dir != nil, &entries[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // listEntry is an entry of ls as JSON.
@@ -164,47 +122,6 @@ func (s *session) listJSON(ctx context.Context, o listOptions) (list []listEntry
 		list = append(list, x)
 	}
 	return list, nil
-}
-
-// entries reads a directory, sorted by name.
-func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool) (entries []client.DirEntry, err error) {
-	ctx, answered, cancel := s.patienceEach(ctx)
-	defer cancel()
-	for e, err := range s.ReadDirPlus(ctx, dir) {
-		if err != nil {
-			return nil, errors.Join(context.Cause(ctx), err)
-		}
-		answered()
-		if all || !strings.HasPrefix(e.Name, ".") {
-			entries = append(entries, e)
-		}
-	}
-	slices.SortFunc(entries, func(a, b client.DirEntry) int { return cmp.Compare(a.Name, b.Name) })
-	return entries, nil
-}
-
-// complete requests the attributes that the server left out of an entry.
-func (s *session) complete(ctx context.Context, dir nfs3.Handle, inDir bool, e *client.DirEntry) error {
-	ctx, cancel := s.patience(ctx)
-	defer cancel()
-	if inDir && e.Handle == nil {
-		o, err := s.Lookup(ctx, dir, e.Name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", printable(e.Name), err)
-		}
-		e.Handle = o.Handle
-		if o.Attr.Present {
-			e.Attr = o.Attr
-		}
-	}
-	if !e.Attr.Present {
-		attr, err := s.GetAttr(ctx, e.Handle)
-		if err != nil {
-			return fmt.Errorf("%s: %w", printable(e.Name), err)
-		}
-		e.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
-	}
-	return nil
 }
 
 func (s *session) printLong(ctx context.Context, entries []client.DirEntry) error {

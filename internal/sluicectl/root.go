@@ -5,42 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 )
-
-// Streams are a command's standard files.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
-// app is the state shared by all commands.
-type app struct {
-	Streams
-	opts options
-
-	mu  sync.Mutex // guards Err while a session is open, and bar
-	bar bool       // the terminal's last line is a progress bar
-}
-
-// note prints a line about an event on standard error.
-func (a *app) note(format string, args ...any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.clearLocked()
-	fmt.Fprintf(a.Err, "sluicectl: "+format+"\n", args...)
-}
-
-// clearLocked removes the progress bar.
-func (a *app) clearLocked() {
-	if a.bar {
-		fmt.Fprint(a.Err, "\r\x1b[K")
-		a.bar = false
-	}
-}
 
 // output is standard output. It keeps the first error, so that printing needs no check of each
 // line.
@@ -99,8 +67,8 @@ func run(ctx context.Context, version string, args []string, s Streams, within t
 	return 0
 }
 
-// Command returns the command line, for documentation that is made from it.
-func Command(version string) *cobra.Command { return (&app{}).command(version) }
+// CommandLine returns the command line, for documentation that is made from it.
+func CommandLine(version string) *cobra.Command { return (&app{}).command(version) }
 
 // Groups of commands, in the order of help.
 const (

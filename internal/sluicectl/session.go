@@ -22,28 +22,6 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
 
-// options are the flags of every command.
-type options struct {
-	crc     string
-	spin    time.Duration
-	inline  int
-	credits int
-	fpdu    string
-	version string
-	ext     string
-	rfc5666 string
-	dialect string
-	nfs     string
-	timeout time.Duration
-	// reconnect bounds an outage of the server; 0 ends a command with its connection.
-	reconnect time.Duration
-	// How data are placed by version 2.
-	results                             string
-	receiveBuffer, minLength, threshold sizeFlag
-	// provider carries RDMA, by device if that is not "".
-	provider, device string
-}
-
 // session is a connection to a server.
 type session struct {
 	*client.Client
@@ -296,11 +274,4 @@ func (s *session) close() {
 		_ = s.link.Close()
 		s.link.Wait()
 	}
-}
-
-// walk finds the target's object.
-func (s *session) walk(ctx context.Context, path string, follow bool) (client.Object, error) {
-	ctx, cancel := s.patience(ctx)
-	defer cancel()
-	return s.Walk(ctx, s.root, path, follow)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"path"
 	"strings"
 
@@ -13,6 +12,28 @@ import (
 
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
+
+// with runs f on a mounted target, and connects again when the connection ends. verb names the
+// action in errors.
+func (a *app) with(ctx context.Context, rawURL, verb string, f func(context.Context, *session) error) error {
+	return a.mounted(ctx, rawURL, verb, true, f)
+}
+
+func (a *app) mounted(ctx context.Context, rawURL, verb string, reconnect bool, f func(context.Context, *session) error) error {
+	t, err := parseTarget(rawURL)
+	if err != nil {
+		return err
+	}
+	s, err := a.mount(ctx, t, reconnect)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := f(ctx, s); err != nil {
+		return cannot(err, "%s %s", verb, t)
+	}
+	return nil
+}
 
 // sessions are connections to several servers, one for each.
 type sessions struct {
@@ -46,11 +67,6 @@ func (s *session) at(t *target) *session {
 	other := *s
 	other.target = t
 	return &other
-}
-
-// server identifies the export.
-func (t *target) server() string {
-	return fmt.Sprint(t.rdma, " ", t.address, " ", t.mount, " ", t.export)
 }
 
 // each runs f for each target of URLs, and goes on after failures. verb names the action in errors.
@@ -114,20 +130,6 @@ func (x *sessions) expand(ctx context.Context, rawURL string) ([]*session, error
 	return found, nil
 }
 
-// move returns the URL of another path of the export.
-func (t *target) move(to string) *target {
-	other := *t
-	other.path, other.globs = path.Clean(to), nil
-	if u, err := url.Parse(t.url); err == nil {
-		u.Path, u.RawPath = other.path, ""
-		if t.hasSlash && other.path != "/" {
-			u.Path += "/"
-		}
-		other.url = u.String()
-	}
-	return &other
-}
-
 // glob returns the paths that the target's globs match, sorted.
 func (s *session) glob(ctx context.Context) ([]string, error) {
 	if s.target.globs == nil {
@@ -171,60 +173,4 @@ func (s *session) match(ctx context.Context, dir, pattern string) (names []strin
 		}
 	}
 	return names, err
-}
-
-// element is an element of a URL's path.
-type element struct {
-	name    string
-	pattern string // of path.Match; "" if the element has no * or [
-}
-
-// parseGlobs splits the escaped path of a URL. Escaped characters are no globs, nor is a [ without
-// its end. It returns nil if there are no globs.
-func parseGlobs(escaped string) (all []element) {
-	globs := false
-	for raw := range strings.SplitSeq(escaped, "/") {
-		name, err := url.PathUnescape(raw)
-		if err != nil {
-			return nil
-		}
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			all = all[:max(0, len(all)-1)]
-			continue
-		}
-		x := element{name: name}
-		if strings.ContainsAny(raw, "*[") {
-			x.pattern = globPattern(raw)
-			if _, err := path.Match(x.pattern, ""); err != nil {
-				x.pattern = ""
-			}
-		}
-		globs = globs || x.pattern != ""
-		all = append(all, x)
-	}
-	if !globs {
-		return nil
-	}
-	return all
-}
-
-// globPattern makes a pattern of an escaped element: only *, [, ], ^ and - stand for themselves.
-func globPattern(raw string) string {
-	var b strings.Builder
-	for len(raw) > 0 {
-		n := 1
-		if raw[0] == '%' {
-			n = 3
-		}
-		c, _ := url.PathUnescape(raw[:n])
-		if n == 3 && strings.ContainsAny(c, `*?[]\^-`) || c == `\` || c == "?" {
-			b.WriteByte('\\')
-		}
-		b.WriteString(c)
-		raw = raw[n:]
-	}
-	return b.String()
 }

@@ -323,16 +323,6 @@ func (s *session) destination(ctx context.Context, src source) (to destination, 
 	return to, nil
 }
 
-// withAttr gets an object's attributes if they are missing.
-func (s *session) withAttr(ctx context.Context, o client.Object) (client.Object, error) {
-	if o.Attr.Present {
-		return o, nil
-	}
-	attr, err := s.GetAttr(ctx, o.Handle)
-	o.Attr = nfs3.PostOpAttr{Present: true, Attr: attr}
-	return o, err
-}
-
 // putInPlace writes into the target.
 func (s *session) putInPlace(ctx context.Context, to destination, src source, o transferOptions, p *progress) error {
 	if to.old != nil {

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
 )
 
@@ -87,13 +86,4 @@ func (s *session) same(ctx context.Context, file nfs3.Handle, size uint64, local
 		return false, nil
 	}
 	return err == nil && uint64(n) == size, err
-}
-
-// objectOf returns a node of a server as an object.
-func objectOf(n node) client.Object {
-	a := nfs3.Attr{Type: n.kind, Mode: n.mode, Size: n.size}
-	if n.mtime.Unix() > 0 {
-		a.Mtime = nfs3.Time{Sec: uint32(n.mtime.Unix()), Nsec: uint32(n.mtime.Nanosecond())}
-	}
-	return client.Object{Handle: n.handle, Attr: nfs3.PostOpAttr{Present: true, Attr: a}}
 }

@@ -29,6 +29,7 @@ const (
 )
 
 const urlHelp = `A URL is nfs+rdma://host[:port]/path or nfs+tcp://host[:port]/path; the ports are 20049 and 2049
+
 unless it names another. The path lies inside the export, which is "/" unless "?export=/dir" names another.
 The export's root is asked for by MOUNT on the same connection, or by TCP on the port that "?mountport=N" names.
 Commands that take several URLs match * and [a-z] in their paths; %2A and %5B are these characters themselves.`
@@ -110,3 +111,78 @@ func (t *target) base() string {
 }
 
 func (t *target) String() string { return t.url }
+
+// move returns the URL of another path of the export.
+func (t *target) move(to string) *target {
+	other := *t
+	other.path, other.globs = path.Clean(to), nil
+	if u, err := url.Parse(t.url); err == nil {
+		u.Path, u.RawPath = other.path, ""
+		if t.hasSlash && other.path != "/" {
+			u.Path += "/"
+		}
+		other.url = u.String()
+	}
+	return &other
+}
+
+// server identifies the export.
+func (t *target) server() string {
+	return fmt.Sprint(t.rdma, " ", t.address, " ", t.mount, " ", t.export)
+}
+
+// element is an element of a URL's path.
+type element struct {
+	name    string
+	pattern string // of path.Match; "" if the element has no * or [
+}
+
+// parseGlobs splits the escaped path of a URL. Escaped characters are no globs, nor is a [ without
+// its end. It returns nil if there are no globs.
+func parseGlobs(escaped string) (all []element) {
+	globs := false
+	for raw := range strings.SplitSeq(escaped, "/") {
+		name, err := url.PathUnescape(raw)
+		if err != nil {
+			return nil
+		}
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			all = all[:max(0, len(all)-1)]
+			continue
+		}
+		x := element{name: name}
+		if strings.ContainsAny(raw, "*[") {
+			x.pattern = globPattern(raw)
+			if _, err := path.Match(x.pattern, ""); err != nil {
+				x.pattern = ""
+			}
+		}
+		globs = globs || x.pattern != ""
+		all = append(all, x)
+	}
+	if !globs {
+		return nil
+	}
+	return all
+}
+
+// globPattern makes a pattern of an escaped element: only *, [, ], ^ and - stand for themselves.
+func globPattern(raw string) string {
+	var b strings.Builder
+	for len(raw) > 0 {
+		n := 1
+		if raw[0] == '%' {
+			n = 3
+		}
+		c, _ := url.PathUnescape(raw[:n])
+		if n == 3 && strings.ContainsAny(c, `*?[]\^-`) || c == `\` || c == "?" {
+			b.WriteByte('\\')
+		}
+		b.WriteString(c)
+		raw = raw[n:]
+	}
+	return b.String()
+}

@@ -79,22 +79,3 @@ func mismatch(err error) string {
 	}
 	return "the server has " + has + " of RPC-over-RDMA; --rpc-version says which to speak"
 }
-
-// sideResult are the transport properties of one side, as JSON.
-type sideResult struct {
-	ReceiveSize int    `json:"receive_size"`
-	Backward    string `json:"backward"`
-	// CallTransmissions is the most of a call that it accepts, ReplyTransmissions the most of a
-	// reply that it sends.
-	CallTransmissions  int `json:"call_transmissions"`
-	ReplyTransmissions int `json:"reply_transmissions"`
-	// Placement is how many bytes of a receive bulk data may be placed in.
-	Placement int `json:"placement"`
-}
-
-func side(p *rpcrdma.Properties) *sideResult {
-	return &sideResult{
-		ReceiveSize: p.ReceiveSize, Backward: names.Backward(p.Backward),
-		CallTransmissions: p.RequestLimit, ReplyTransmissions: p.ResponseLimit, Placement: p.Targets,
-	}
-}

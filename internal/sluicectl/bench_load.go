@@ -2,9 +2,13 @@ package sluicectl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/pprof"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +21,55 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	op          string
+	size        sizeFlag
+	depth       int
+	connections int
+	idle        int
+	duration    time.Duration
+	warmup      time.Duration
+	count       int64
+	stability   string
+	fileSize    sizeFlag
+	json        bool
+	profile     string
+	cpuOf       []int
+
+	stable nfs3.Stability
+}
+
+// benchResult is the JSON of bench.
+type benchResult struct {
+	URL   string `json:"url"`
+	NFS   string `json:"nfs"`
+	Op    string `json:"op"`
+	Size  int64  `json:"size"`
+	Depth int    `json:"depth"`
+	// Connections are those measured, Idle those beside them.
+	Connections int     `json:"connections"`
+	Idle        int     `json:"idle_connections,omitempty"`
+	Stability   string  `json:"stability,omitempty"`
+	CRC         bool    `json:"crc"`
+	Ops         int64   `json:"ops"`
+	Seconds     float64 `json:"seconds"`
+	OpsPerSec   float64 `json:"ops_per_s"`
+	MBPerSec    float64 `json:"mb_per_s"` // 10^6 bytes
+	P50         float64 `json:"p50_us"`
+	P99         float64 `json:"p99_us"`
+	Max         float64 `json:"max_us"`
+	// Per operation, at the client.
+	Allocs   float64 `json:"allocs_per_op"`
+	Syscalls float64 `json:"syscalls_per_op"`
+	Messages float64 `json:"messages_per_op"` // sent and received
+	RDMAOps  float64 `json:"rdma_ops_per_op"` // RDMA Reads and Writes by the server
+	// ClientCPU is the CPU time of this process, CPU those of the processes of --cpu-of in their
+	// order, in seconds.
+	ClientCPU float64   `json:"client_cpu_s"`
+	CPU       []float64 `json:"cpu_s,omitempty"`
+}
 
 // load keeps calls in flight. Each reply's handler sends the next call. A run allocates nothing and
 // uses only the connections' goroutines.
@@ -278,4 +331,70 @@ func (s *session) counters() counters {
 	}
 	n := s.conn.(*oncrpc.Client).Stats()
 	return counters{n.ReadCalls + n.WriteCalls, n.RecordsIn + n.RecordsOut, 0}
+}
+
+// measure warms up, measures and prints.
+func (s *session) measure(ctx context.Context, b *load, o *benchOptions) error {
+	if o.warmup > 0 {
+		if _, err := b.run(ctx, o.warmup, 0); err != nil {
+			return err
+		}
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	before, err := cpuSeconds(o.cpuOf)
+	if err != nil {
+		return err
+	}
+	own := ownCPU()
+	r, err := b.run(ctx, o.duration, o.count)
+	if err != nil {
+		return err
+	}
+	r.ClientCPU = (ownCPU() - own).Seconds()
+	if r.CPU, err = cpuSeconds(o.cpuOf); err != nil {
+		return err
+	}
+	for i := range r.CPU {
+		r.CPU[i] -= before[i]
+	}
+	if o.json {
+		return json.NewEncoder(s.app.Out).Encode(r)
+	}
+	r.print(s.app.Out)
+	for i, pid := range o.cpuOf {
+		fmt.Fprintf(s.app.Out, "  process %-9d %.2f s of CPU time\n", pid, r.CPU[i])
+	}
+	return nil
+}
+
+// nameBase is the lowest name of a nameSource.
+const nameBase = 1_000_000_000
+
+// nameSource counts names up. They are of one length.
+type nameSource struct{ last atomic.Int64 }
+
+// next returns the next name, in b if that has room.
+func (s *nameSource) next(b []byte) []byte {
+	return strconv.AppendInt(b[:0], nameBase+s.last.Add(1), 10)
+}
+
+// pattern is an endless source of bytes without repetitions.
+type pattern struct{}
+
+func (pattern) ReadAt(p []byte, off int64) (int, error) {
+	for i := range p {
+		at := uint64(off) + uint64(i)
+		p[i] = byte(at ^ at>>8 ^ at>>16)
+	}
+	return len(p), nil
 }

@@ -1,0 +1,69 @@
+package sluicectl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Streams are a command's standard files.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// app is the state shared by all commands.
+type app struct {
+	Streams
+	opts options
+
+	mu  sync.Mutex // guards Err while a session is open, and bar
+	bar bool       // the terminal's last line is a progress bar
+}
+
+// options are the flags of every command.
+type options struct {
+	crc     string
+	spin    time.Duration
+	inline  int
+	credits int
+	fpdu    string
+	version string
+	ext     string
+	rfc5666 string
+	dialect string
+	nfs     string
+	timeout time.Duration
+	// reconnect bounds an outage of the server; 0 ends a command with its connection.
+	reconnect time.Duration
+	// How data are placed by version 2.
+	results                             string
+	receiveBuffer, minLength, threshold sizeFlag
+	// provider carries RDMA, by device if that is not "".
+	provider, device string
+}
+
+// note prints a line about an event on standard error.
+func (a *app) note(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clearLocked()
+	fmt.Fprintf(a.Err, "sluicectl: "+format+"\n", args...)
+}
+
+// clearLocked removes the progress bar.
+func (a *app) clearLocked() {
+	if a.bar {
+		fmt.Fprint(a.Err, "\r\x1b[K")
+		a.bar = false
+	}
+}
+
+// printJSON prints a document.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
