@@ -10,15 +10,27 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-// For returns the binding of a program and version, nil if none. It is an oncrpc.Bindings.
+// For returns the binding of a program and version, nil if none. It is an oncrpc.Bindings. Its
+// plans have all results that a responder may place.
 func For(program, version uint32) oncrpc.Binding {
+	return choose(program, version, nfs4Binding{})
+}
+
+// Offered returns the binding by which a requester plans its calls: the plans have the results for
+// which it offers memory. A COMPOUND that reads a link, and no data, gets the text in the reply's
+// stream: Linux's server (seen in 6.1) places it from its length word on.
+func Offered(program, version uint32) oncrpc.Binding {
+	return choose(program, version, nfs4Binding{inlineLinks: true})
+}
+
+func choose(program, version uint32, v4 nfs4Binding) oncrpc.Binding {
 	switch {
 	case program != nfs3.Program:
 		return nil
 	case version == nfs3.Version:
 		return nfs3Binding{}
 	case version == nfs4Version:
-		return nfs4Binding{}
+		return v4
 	}
 	return nil
 }

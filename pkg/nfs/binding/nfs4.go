@@ -15,7 +15,7 @@ import (
 // nfs4Binding is the binding of NFS version 4, all minor versions (RFC 8267 section 6). Eligible
 // arguments of a COMPOUND are the data of WRITE and the link text of CREATE; eligible results are
 // the data of READ and the link text of READLINK.
-type nfs4Binding struct{}
+type nfs4Binding struct{ inlineLinks bool }
 
 const (
 	nfs4Version  = 4
@@ -54,7 +54,7 @@ func putWalker(w *schema.Walker) {
 
 // Plan implements oncrpc.Binding. A call may contain an unknown operation, attribute or minor
 // version. Plan then covers the operations before it: the server executes no others.
-func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
+func (b nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
 	p.Results = p.Results[:0]
 	p.MaxReply = 0
 	if procedure != procCompound {
@@ -71,7 +71,7 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 	if len(w.Spans) > 0 {
 		tag = w.Spans[0].Pos - begin
 	}
-	rest, data := 4+tag+4, 0
+	rest, data, reads := 4+tag+4, 0, false
 	if err != nil {
 		rest += 8 // result of the unknown operation
 	}
@@ -83,6 +83,7 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 			size += guess(op, spans)
 		}
 		rest += size
+		reads = reads || op.Code == schema.OpRead
 		if limit := eligible(op.Code, spans); limit >= 0 {
 			limit = min(limit, maxResults-data)
 			data += xdr.Round(limit)
@@ -93,6 +94,9 @@ func (nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32
 				args = append(args, oncrpc.Argument{Position: s.Pos + 4, Length: int(s.Value)})
 			}
 		}
+	}
+	if b.inlineLinks && !reads {
+		p.Results = p.Results[:0]
 	}
 	p.MaxReply = min(rest, maxRest) + data
 	return args, nil

@@ -186,6 +186,28 @@ func TestPlan4(t *testing.T) {
 	}
 }
 
+// A requester offers no memory for the text of a link, unless the call reads data as well.
+func TestPlan4Offered(t *testing.T) {
+	link := &nfsv4.NfsArgop4_OP_READLINK{}
+	for name, c := range map[string]struct {
+		ops     []nfsv4.NfsArgop4
+		results int
+	}{
+		"link":          {[]nfsv4.NfsArgop4{putFH(28), link, getAttr(3)}, 0},
+		"links":         {[]nfsv4.NfsArgop4{link, link}, 0},
+		"data":          {[]nfsv4.NfsArgop4{putFH(28), read4(100)}, 1},
+		"data and link": {[]nfsv4.NfsArgop4{link, read4(100)}, 2},
+	} {
+		var whole, offered oncrpc.Plan
+		stream := args4(t, 2, c.ops...)
+		_, err1 := nfs4(t).Plan(&whole, nil, 1, decoder(stream, nil))
+		_, err2 := binding.Offered(nfs3.Program, 4).Plan(&offered, nil, 1, decoder(stream, nil))
+		if err1 != nil || err2 != nil || len(offered.Results) != c.results || offered.MaxReply != whole.MaxReply {
+			t.Errorf("%s: %+v (%v), must have %d results and the room of %+v (%v)", name, offered, err2, c.results, whole, err1)
+		}
+	}
+}
+
 func TestPlan4Null(t *testing.T) {
 	p := oncrpc.Plan{Results: []oncrpc.Result{{Max: 1}}, MaxReply: 9}
 	args, err := nfs4(t).Plan(&p, nil, 0, decoder(nil, nil))

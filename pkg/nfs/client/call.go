@@ -52,7 +52,7 @@ func (c *caller) newRequest(procedure uint32, args encoder, size int) (*oncrpc.R
 	var d xdr.Decoder
 	d.Reset(r.Call.Stream, r.Call.Items)
 	d.Skip(r.ArgsAt)
-	r.Eligible, err = binding.For(r.Program, r.Version).Plan(&r.Plan, r.Eligible[:0], procedure, &d)
+	r.Eligible, err = binding.Offered(r.Program, r.Version).Plan(&r.Plan, r.Eligible[:0], procedure, &d)
 	if err != nil {
 		r.Free()
 		return nil, fmt.Errorf("arguments: %w", err)

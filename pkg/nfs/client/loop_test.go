@@ -83,7 +83,7 @@ func (l *loop) Submit(r *oncrpc.Request) {
 
 // checkPlan compares the fields of r with its binding's view of the message.
 func (l *loop) checkPlan(r *oncrpc.Request, flat []byte) {
-	b := binding.For(r.Program, r.Version)
+	b := binding.Offered(r.Program, r.Version)
 	if b == nil {
 		if len(r.Eligible)+len(r.Plan.Results) > 0 {
 			l.t.Errorf("program %d has no binding, but %+v", r.Program, r)

@@ -139,12 +139,11 @@ func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc
 	}
 	c.ArgsAt = in.ArgsAt + c.headerGrowth
 	plan.Reset()
-	if b := binding.For(in.Program, in.Version); b != nil && !c.protected {
+	if b := binding.Offered(in.Program, in.Version); b != nil && !c.protected {
 		c.dec.Reset(out.Stream, out.Items)
 		c.dec.Skip(c.ArgsAt)
 		var err error
 		if c.Eligible, err = b.Plan(plan, c.Eligible, in.Procedure, &c.dec); err == nil {
-			inlineLinks(in.Version, plan)
 			plan.MaxReply += oncrpc.MinReplyLen + oncrpc.MaxAuthLen
 			return nil
 		}
@@ -157,21 +156,6 @@ func (c *Call) buildForwarded(in *oncrpc.Call, out *oncrpc.Message, plan *oncrpc
 		c.Eligible = append(c.Eligible, oncrpc.Argument{Position: it.Position, Length: it.Length})
 	}
 	return nil
-}
-
-// inlineLinks empties a plan whose results are no longer than the text of a link. Linux's server
-// (seen in 6.1) places the text of a version 4 link from its length word on, which makes it
-// unreadable, and placing so few bytes gains nothing.
-func inlineLinks(version uint32, plan *oncrpc.Plan) {
-	if version != 4 {
-		return
-	}
-	for i := range plan.Results {
-		if plan.Results[i].Max > nfs3.MaxPath {
-			return
-		}
-	}
-	plan.Results = plan.Results[:0]
 }
 
 // Results makes in.Reply and in.Status from the backend's reply to a forwarded call. It takes the
