@@ -5,7 +5,7 @@
 //	probe files [FLAGS] write|read DIR    writes or compares the files of package pattern
 //	probe lengths write|read FILE         a file by calls of many lengths, see package pattern
 //	probe names DIR                       names and attributes; leaves its files for comparison
-//	probe users DIR                       permissions of users other than root
+//	probe users DIR                       permissions of users other than root; ACLs by version 3
 //	probe xattrs DIR SAME                 extended attributes; SAME is DIR by another mount
 //	probe churn DIR ROUNDS                makes, renames and removes names in a hurry
 //	probe lock FILE [hold]                locks the whole file; with hold until it is killed
@@ -40,7 +40,7 @@ func main() {
 	case "names":
 		run("names", dir, nameChecks)
 	case "users":
-		run("users", dir, userChecks)
+		run("users", dir, userChecks())
 	case "xattrs":
 		if len(os.Args) != 4 {
 			usage()

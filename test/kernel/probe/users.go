@@ -11,9 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var userChecks = []check{
-	{"others-files", othersFiles}, {"groups", userGroups}, {"own-files", ownFiles}, {"sticky", sticky}, {"setgid", setgid},
-	{"executable-only", executableOnly}, {"access", access},
+func userChecks() []check {
+	checks := []check{
+		{"others-files", othersFiles}, {"groups", userGroups}, {"own-files", ownFiles}, {"sticky", sticky}, {"setgid", setgid},
+		{"executable-only", executableOnly}, {"access", access},
+	}
+	if hasACLs() {
+		checks = append(checks, check{"posix-acl", posixACL}, check{"posix-acl-inherited", inheritedACL}, check{"posix-acl-long", longACL})
+	}
+	return checks
 }
 
 // as runs do as another user, with the group of the same number and the given groups.
