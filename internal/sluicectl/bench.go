@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	benchOps       = "NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE or REMOVE"
+	benchOps       = "NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE, REMOVE, OPEN-READ or CREATE-WRITE"
 	maxConnections = 16384
 )
 
@@ -32,7 +32,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Long: "Repeat one operation, --depth calls at a time on each of --connections, and print rates and latencies. " +
 			"The URL is the file that is read, written or asked about; in a directory it is " + benchFile + ". It is made, or filled up to --file-size, " +
 			"when it is shorter, and stays. Reads and writes go through it from its beginning to its end, again and again. " +
-			"For SETATTR, RENAME, CREATE and REMOVE the URL is a directory: they work on empty files in a new directory there, which is removed at the end.",
+			"For SETATTR, RENAME, CREATE, REMOVE and CREATE-WRITE the URL is a directory: they work on files in a new directory there, which is removed at the end. " +
+			"OPEN-READ and CREATE-WRITE, which makes a file of --size, open, transfer and close in one call of version 4.2.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -45,7 +46,7 @@ func (a *app) benchCommand() *cobra.Command {
 	c.ValidArgsFunction = a.completeArgs(false)
 	f := c.Flags()
 	f.StringVar(&o.op, "op", "NULL", "operation to measure: "+benchOps)
-	f.Var(&o.size, "size", "bytes of each READ or WRITE, up to 1MiB")
+	f.Var(&o.size, "size", "bytes read or written by a call, up to 1MiB")
 	f.IntVar(&o.depth, "depth", 16, "calls outstanding at once on each connection, 1 to 4096")
 	f.IntVar(&o.connections, "connections", 1, "connections to measure, 1 to 16384")
 	f.IntVar(&o.idle, "idle-connections", 0, "connections that are opened before these, and stay idle, 0 to 16384")
@@ -68,7 +69,7 @@ func (o *benchOptions) check() (err error) {
 	switch o.op {
 	case "NULL", "GETATTR", "SETATTR", "RENAME", "CREATE", "REMOVE":
 		o.size = 0
-	case "READ", "WRITE":
+	case "READ", "WRITE", "OPEN-READ", "CREATE-WRITE":
 		if o.size < 1 || o.size > nfs3.MaxData {
 			return fmt.Errorf("--size is %d, must be 1 to %d", int64(o.size), nfs3.MaxData)
 		}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,7 +123,7 @@ func newLoad(sessions []*session, o *benchOptions, prepare func(*slot) error) (*
 			block: i, stride: n, size: int(o.size),
 		}
 		x.next = x.answered
-		if o.size > 0 {
+		if o.size > 0 && namesOf[o.op] == nil {
 			x.blocks = int64(o.fileSize / o.size)
 			x.block %= x.blocks
 		}
@@ -143,6 +144,10 @@ func (x *slot) prepare(ctx context.Context, file nfs3.Handle) (err error) {
 		x.op, err = x.s.NewNull()
 	case "GETATTR":
 		x.op, err = x.s.NewGetAttr(file)
+	case "OPEN-READ":
+		if err = x.takeBuf(); err == nil {
+			x.op, err = x.s.NewOpenRead(file, x.buf)
+		}
 	default:
 		err = x.prepareData(ctx, file)
 	}
@@ -160,14 +165,21 @@ func (x *slot) prepareData(ctx context.Context, file nfs3.Handle) (err error) {
 	if x.file, err = x.s.Open(ctx, file, access); err != nil {
 		return err
 	}
-	if x.buf, err = x.s.pool.Get(int(o.size)); err != nil {
+	if err = x.takeBuf(); err != nil {
 		return err
 	}
-	_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(o.size))
 	if o.op == "WRITE" {
 		x.op, err = x.file.NewWrite(x.buf, o.stable)
 	} else {
 		x.op, err = x.file.NewRead(x.buf)
+	}
+	return err
+}
+
+// takeBuf takes the memory of the slot's data.
+func (x *slot) takeBuf() (err error) {
+	if x.buf, err = x.s.pool.Get(x.size); err == nil {
+		_, _ = pattern{}.ReadAt(x.buf.B, x.block*int64(x.size))
 	}
 	return err
 }
@@ -238,7 +250,7 @@ func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchRes
 }
 
 func (x *slot) send(now time.Time) {
-	if x.buf != nil {
+	if x.blocks > 0 {
 		x.op.SetRange(uint64(x.block)*uint64(x.size), x.size)
 		x.block = (x.block + x.stride) % x.blocks
 	}
@@ -305,7 +317,7 @@ func (l *load) result(took time.Duration, before, after counters, mallocs uint64
 		Allocs: per(mallocs), Syscalls: per(after.syscalls - before.syscalls),
 		Messages: per(after.messages - before.messages), RDMAOps: per(after.rdma - before.rdma),
 	}
-	if o.op == "WRITE" {
+	if strings.HasSuffix(o.op, "WRITE") {
 		r.Stability = o.stable.String()
 	}
 	return r

@@ -23,6 +23,8 @@ var namesOf = map[string]func(b *nameBench, ctx context.Context, x *slot) error{
 	"RENAME":  (*nameBench).rename,
 	"CREATE":  (*nameBench).create,
 	"REMOVE":  (*nameBench).remove,
+
+	"CREATE-WRITE": (*nameBench).createWrite,
 }
 
 // defaultRemoves is the number of REMOVEs without --count: each needs a file.
@@ -85,7 +87,7 @@ func (b *nameBench) empty(ctx context.Context, s *session, o *benchOptions, sess
 	switch o.op {
 	case "REMOVE":
 		return nil
-	case "CREATE":
+	case "CREATE", "CREATE-WRITE":
 		if n := b.names.last.Load(); n > 0 {
 			return b.run(ctx, sessions, "REMOVE", n)
 		}
@@ -138,6 +140,16 @@ func (b *nameBench) rename(ctx context.Context, x *slot) error {
 func (b *nameBench) create(_ context.Context, x *slot) (err error) {
 	x.names = &b.names
 	x.op, err = x.s.NewCreate(b.dir, nameOf(0), plainFile)
+	return err
+}
+
+func (b *nameBench) createWrite(_ context.Context, x *slot) error {
+	x.names = &b.names
+	if err := x.takeBuf(); err != nil {
+		return err
+	}
+	var err error
+	x.op, err = x.s.NewCreateWrite(b.dir, nameOf(0), plainFile, x.buf, x.l.o.stable)
 	return err
 }
 

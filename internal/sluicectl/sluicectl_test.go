@@ -181,7 +181,7 @@ func TestErrors(t *testing.T) {
 		{"ping --fpdu 100 RDMA", `--fpdu is "100", must be largest, segment, or 256 to 65535.`},
 		{"ls --timeout 2s SILENT/", "cannot list SILENT/: no answer in time; --timeout says how long to wait."},
 		{"ls --timeout 0s TCP", "--timeout is 0s, must be more than 0."},
-		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE or REMOVE.`},
+		{"bench --op FROB TCP", `--op is "FROB", must be NULL, GETATTR, READ, WRITE, SETATTR, RENAME, CREATE, REMOVE, OPEN-READ or CREATE-WRITE.`},
 		{"bench --connections 0 TCP", "--connections is 0, must be 1 to 16384."},
 		{"bench --idle-connections -1 TCP", "--idle-connections is -1, must be 0 to 16384."},
 		{"bench --op READ --size 2M TCP", "--size is 2097152, must be 1 to 1048576."},

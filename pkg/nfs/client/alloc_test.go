@@ -144,6 +144,8 @@ func TestV42OpAllocs(t *testing.T) {
 		{"RENAME", func() (*client.Op, error) { return c.NewRename(root, "f", root, "g") }},
 		{"CREATE", func() (*client.Op, error) { return c.NewCreate(root, "aa", nfs3.SetAttrs{}) }},
 		{"REMOVE", func() (*client.Op, error) { return c.NewRemove(root, "aa") }},
+		{"OPEN-READ", func() (*client.Op, error) { return c.NewOpenRead(made.Handle, b) }},
+		{"CREATE-WRITE", func() (*client.Op, error) { return c.NewCreateWrite(root, "cw", nfs3.SetAttrs{}, b, nfs3.Unstable) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			op, err := x.op()

@@ -111,6 +111,12 @@ type Protocol interface {
 	NewCreate(dir nfs3.Handle, name string, attrs nfs3.SetAttrs) (*Op, error)
 	// NewRemove makes a REMOVE; SetName changes the name.
 	NewRemove(dir nfs3.Handle, name string) (*Op, error)
+	// NewOpenRead makes OPEN, READ and CLOSE in one call of version 4. The READ is that of
+	// File.NewRead. Version 3 has errors.ErrUnsupported.
+	NewOpenRead(file nfs3.Handle, b *bufpool.Buf) (*Op, error)
+	// NewCreateWrite makes OPEN of a new file, WRITE and CLOSE in one call of version 4; SetName
+	// changes the name. The WRITE is that of File.NewWrite. Version 3 has errors.ErrUnsupported.
+	NewCreateWrite(dir nfs3.Handle, name string, attrs nfs3.SetAttrs, b *bufpool.Buf, stable nfs3.Stability) (*Op, error)
 }
 
 // Object is a result of Lookup or Create: handle and attributes, which a server may leave out.

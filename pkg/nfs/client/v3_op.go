@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"sluice.dev/sluice/pkg/bufpool"
@@ -54,6 +55,14 @@ func (c *v3) newNamed(procedure uint32, dir nfs3.Handle, name string, args encod
 	}
 	o.nameAt, o.nameLen = o.r.ArgsAt+4+xdr.Round(len(dir))+4, len(name)
 	return o, nil
+}
+
+func (c *v3) NewOpenRead(nfs3.Handle, *bufpool.Buf) (*Op, error) {
+	return nil, fmt.Errorf("OPEN: %w by version 3", errors.ErrUnsupported)
+}
+
+func (c *v3) NewCreateWrite(nfs3.Handle, string, nfs3.SetAttrs, *bufpool.Buf, nfs3.Stability) (*Op, error) {
+	return nil, fmt.Errorf("OPEN: %w by version 3", errors.ErrUnsupported)
 }
 
 // statusV3 is the decode of an Op for results of which nobody needs more than the status.

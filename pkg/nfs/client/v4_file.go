@@ -176,14 +176,7 @@ func (f *v4File) NewRead(b *bufpool.Buf) (*Op, error) {
 		if err := r.opened(); err != nil {
 			return err
 		}
-		res := nfs4.ReadRes{Data: o.res.Data}
-		if err := r.next(nfs4.OpRead); err != nil {
-			return err
-		}
-		if res.Decode(r.d); r.d.Err() != nil {
-			return r.d.Err()
-		}
-		return o.setRead(res.Length, res.EOF, res.Data)
+		return o.readV4(r)
 	}, putFH(f.handle), operation{nfs4.OpRead, args})
 	if err != nil {
 		return nil, err
@@ -204,14 +197,7 @@ func (f *v4File) NewWrite(b *bufpool.Buf, stable nfs3.Stability) (*Op, error) {
 		if err := r.opened(); err != nil {
 			return err
 		}
-		var res nfs4.WriteRes
-		if err := r.next(nfs4.OpWrite); err != nil {
-			return err
-		}
-		if res.Decode(r.d); r.d.Err() != nil {
-			return r.d.Err()
-		}
-		return o.setWrite(res.Count, nfs3.Stability(res.Committed), nfs3.Verifier(res.Verf))
+		return o.writeV4(r)
 	}, putFH(f.handle), operation{nfs4.OpWrite, args})
 	if err != nil {
 		return nil, err
@@ -219,6 +205,30 @@ func (f *v4File) NewWrite(b *bufpool.Buf, stable nfs3.Stability) (*Op, error) {
 	f.place(o)
 	o.countsAt[0] = o.offsetAt + 12 // of the data
 	return o, nil
+}
+
+// readV4 reads the result of READ.
+func (o *Op) readV4(r *results) error {
+	res := nfs4.ReadRes{Data: o.res.Data}
+	if err := r.next(nfs4.OpRead); err != nil {
+		return err
+	}
+	if res.Decode(r.d); r.d.Err() != nil {
+		return r.d.Err()
+	}
+	return o.setRead(res.Length, res.EOF, res.Data)
+}
+
+// writeV4 reads the result of WRITE.
+func (o *Op) writeV4(r *results) error {
+	var res nfs4.WriteRes
+	if err := r.next(nfs4.OpWrite); err != nil {
+		return err
+	}
+	if res.Decode(r.d); r.d.Err() != nil {
+		return r.d.Err()
+	}
+	return o.setWrite(res.Count, nfs3.Stability(res.Committed), nfs3.Verifier(res.Verf))
 }
 
 // place finds the stateid and the offset in a READ or WRITE, the first operation after PUTFH.
