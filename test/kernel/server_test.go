@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,14 +36,18 @@ var connections = []struct {
 	flags []string // the same for sluicectl
 	iwarp iwarp.Config
 	rpc   rpcrdma.Config
+	nfs   client.Version
 }{
 	{name: "crc", flags: []string{"--rpc-version", "auto"}, rpc: rpcrdma.Config{Versions: []int{1, 2}, Extensions: rpcrdma.TransportProperties}},
-	{
-		name: "plain", flags: []string{"--rpc-version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"},
-		iwarp: iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment},
-		rpc:   rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: credit.Static(3)},
-	},
+	{name: "plain", flags: plainFlags, iwarp: plainIWARP, rpc: plainRPC},
+	{name: "plain-4.2", flags: plainFlags, iwarp: plainIWARP, rpc: plainRPC, nfs: client.V42},
 }
+
+var (
+	plainFlags = []string{"--rpc-version", "1", "--crc", "off", "--fpdu", "segment", "--inline", "1024", "--credits", "3"}
+	plainIWARP = iwarp.Config{CRC: iwarp.CRCOff, MaxFPDU: iwarp.FPDUSegment}
+	plainRPC   = rpcrdma.Config{InlineCall: 1024, InlineReply: 1024, Credits: credit.Static(3)}
+)
 
 // TestLinuxServer runs our requester against the kernel's NFS/RDMA server: sluicectl, and the
 // client package at depth.
@@ -66,25 +71,32 @@ type knfsd struct {
 	guest       *guest
 	rdma, mount int // ports of 127.0.0.1 that lead to it
 	sluicectl   string
-	dir         string // for files of the tests
+	dir         string         // for files of the tests
+	nfs         client.Version // of the tests
+}
+
+// with returns k with another version, and a directory for its tests.
+func (k *knfsd) with(t *testing.T, v client.Version) *knfsd {
+	other := *k
+	other.nfs, other.dir = v, folder(t, "files")
+	return &other
+}
+
+// export is the path of the exported directory.
+func (k *knfsd) export() string {
+	if k.nfs == client.V42 {
+		return "/"
+	}
+	return "/srv"
 }
 
 func (k *knfsd) try(t *testing.T) {
-	file := filepath.Join(k.dir, "requester.pcapng")
-	capture, err := startCapture(t, file, k.rdma)
-	if err != nil {
-		t.Fatal(err)
+	for _, v := range []client.Version{client.V3, client.V42} {
+		t.Run(v.String(), func(t *testing.T) { k.with(t, v).commands(t) })
 	}
-	t.Run("ping", k.ping)
-	t.Run("ls", k.ls)
-	t.Run("stat", k.stat)
-	t.Run("get-put-cat", k.getPutCat)
-	if err := capture.stop(); err != nil {
-		t.Fatal(err)
-	}
-	t.Run("tshark", func(t *testing.T) { dissect(t, file, "3", nil) })
 	for i, c := range connections {
 		t.Run(c.name, func(t *testing.T) {
+			k := k.with(t, c.nfs)
 			pool := bufpool.New(0)
 			c.rpc.Pool, c.rpc.Bindings, c.rpc.RemoteInvalidation = pool, binding.For, true
 			provider, err := iwarp.New(c.iwarp)
@@ -134,6 +146,24 @@ func (k *knfsd) try(t *testing.T) {
 	}
 }
 
+// commands runs sluicectl.
+func (k *knfsd) commands(t *testing.T) {
+	file := filepath.Join(k.dir, "requester.pcapng")
+	capture, err := startCapture(t, file, k.rdma)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("ping", k.ping)
+	t.Run("ls", k.ls)
+	t.Run("stat", k.stat)
+	t.Run("get-put-cat", k.getPutCat)
+	if err := capture.stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("bench", k.bench)
+	t.Run("tshark", func(t *testing.T) { dissect(t, file, k.nfs.String(), nil) })
+}
+
 // misreads reports whether siw has misread more than most CRCs. The guest's kernel messages may
 // arrive a moment later.
 func (k *knfsd) misreads(most int) bool {
@@ -157,12 +187,13 @@ func (p *countedProvider) Dial(ctx context.Context, address string, o rdma.Optio
 }
 
 func (k *knfsd) url(path string) string {
-	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s?export=/srv&mountport=%d", k.rdma, path, k.mount)
+	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s?export=%s&mountport=%d", k.rdma, path, k.export(), k.mount)
 }
 
 // run runs sluicectl and returns its output.
 func (k *knfsd) run(t *testing.T, args ...string) string {
 	t.Helper()
+	args = append([]string{"--nfs", k.nfs.String()}, args...)
 	cmd := exec.Command(k.sluicectl, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -225,9 +256,20 @@ func (k *knfsd) getPutCat(t *testing.T) {
 		if d := pattern.Differ([]byte(k.run(t, "cat", k.url("files/"+f.Name()))), f.Content(0)); d != "" {
 			t.Errorf("cat: %s %s", f.Name(), d)
 		}
-		k.run(t, append(c.flags, "put", local, k.url("put-"+f.Name()))...)
-		if d := pattern.Differ([]byte(k.run(t, "cat", k.url("put-"+f.Name()))), f.Content(0)); d != "" {
+		put := k.url(fmt.Sprintf("put-%v-%s", k.nfs, f.Name()))
+		k.run(t, append(c.flags, "put", local, put)...)
+		if d := pattern.Differ([]byte(k.run(t, "cat", put)), f.Content(0)); d != "" {
 			t.Errorf("put and cat: %s %s", f.Name(), d)
+		}
+	}
+}
+
+// bench has many calls of each kind at once, and files made and removed.
+func (k *knfsd) bench(t *testing.T) {
+	for _, op := range []string{"GETATTR", "READ", "WRITE", "SETATTR", "RENAME", "CREATE", "REMOVE"} {
+		said := k.run(t, "bench", "--op", op, "--count", "64", "--warmup", "0s", "--size", "64K", "--file-size", "1M", k.url(""))
+		if !strings.Contains(said, "64 calls") {
+			t.Errorf("%s: %s", op, said)
 		}
 	}
 }
@@ -245,8 +287,8 @@ func (k *knfsd) depth(t *testing.T, conn *rpcrdma.Client, pool *bufpool.Pool) *d
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	d := &depth{c: client.New(client.Config{Requester: conn, Mount: mount, Pool: pool, Cred: cred})}
-	if d.root, err1 = d.c.Mount(t.Context(), "/srv"); err1 != nil {
+	d := &depth{c: client.New(client.Config{Version: k.nfs, Requester: conn, Mount: mount, Pool: pool, Cred: cred})}
+	if d.root, err1 = d.c.Mount(t.Context(), k.export()); err1 != nil {
 		t.Fatal(err1)
 	}
 	t.Logf("READs of %d bytes, WRITEs of %d", d.c.ReadSize(), d.c.WriteSize())
@@ -370,8 +412,8 @@ func (d *depth) names(t *testing.T, dir string) {
 		ok(d.c.Rename(ctx, at.Handle, name, at.Handle, name+" renamed"))
 		ok(d.c.Remove(ctx, at.Handle, name+" renamed"))
 	}
-	if _, err := d.c.Lookup(ctx, at.Handle, "1"); !errors.Is(err, nfs3.ErrNoEnt) {
-		t.Errorf("LOOKUP of what was removed: %v, must be %v", err, nfs3.ErrNoEnt)
+	if _, err := d.c.Lookup(ctx, at.Handle, "1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("LOOKUP of what was removed: %v, must be %v", err, fs.ErrNotExist)
 	}
 	ok(d.c.Rmdir(ctx, d.root, "names-"+dir))
 }
