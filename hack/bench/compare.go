@@ -206,6 +206,33 @@ func (s *sides) versions() (list []comparison) {
 	return list
 }
 
+// version4 are the rows of NFS 4.2. OPEN+READ+CLOSE and CREATE+WRITE+CLOSE are one COMPOUND each.
+func (s *sides) version4() (list []comparison) {
+	for _, op := range []operation{
+		{name: "GETATTR", op: "getattr"},
+		{name: "OPEN+READ 4KiB+CLOSE", op: "open-read", size: 4 << 10},
+		{name: "CREATE+WRITE 4KiB+CLOSE", op: "create-write", size: 4 << 10},
+		{name: "READ 64KiB", op: "read", size: 64 << 10},
+		{name: "READ 1MiB", op: "read", size: 1 << 20},
+		{name: "WRITE 64KiB", op: "write", size: 64 << 10},
+		{name: "WRITE 1MiB", op: "write", size: 1 << 20},
+	} {
+		op.nfs = "4.2"
+		for _, depth := range []int{1, 16} {
+			unit := measurement{op, depth, true}.unit()
+			if depth > 1 && op.size == 4<<10 {
+				unit = "ops/s"
+			}
+			pair := s.pair(s.tmpfs, op, depth)
+			tcp := compared{"Sluice, TCP", func(ctx context.Context) (*measured, error) {
+				return s.sluicectl(ctx, op, depth, []int{s.volume.pid}, s.volume.tcpURL())
+			}}
+			list = append(list, comparison{name: "4.2: " + op.name, depth: depth, unit: unit, size: op.size, sides: []compared{pair[0], tcp, pair[1]}})
+		}
+	}
+	return list
+}
+
 // removes is the number of REMOVEs, for which sluicectl creates as many files.
 const removes = 1500
 
@@ -268,6 +295,7 @@ func (s *sides) tables() []table {
 	return []table{
 		{"Several connections. A ratio above 1 is in the gateway's favour.", s.o.selected(s.connections())},
 		{"Versions of RPC-over-RDMA at the same gateway, CRC on. A ratio above 1 is in favour of the version.", s.o.selected(s.versions())},
+		{"NFS 4.2; small files by one COMPOUND each. NFS-Ganesha by TCP. A ratio above 1 is in the gateway's favour.", s.o.selected(s.version4())},
 		{"Metadata, and a file copied by sluicectl put. NFS-Ganesha syncs no metadata.",
 			s.o.selected(append(s.files("tmpfs", s.tmpfs), s.files("disk", s.onDisk)...))},
 	}

@@ -23,11 +23,11 @@ type gateway struct {
 	stop    func() // ends the process and waits for its end
 }
 
-// listener has the settings in which a gateway's listeners differ.
-type listener struct{ crc, spin bool }
+// listener has the settings in which a gateway's listeners differ. With tcp the others are unused.
+type listener struct{ crc, spin, tcp bool }
 
 // listeners of a gateway, in the order of its configuration.
-var listeners = []listener{{crc: true}, {}, {crc: true, spin: true}, {spin: true}}
+var listeners = []listener{{crc: true}, {}, {crc: true, spin: true}, {spin: true}, {tcp: true}}
 
 // spinning returns the spin time for the configuration.
 func (l listener) spinning() string {
@@ -55,15 +55,22 @@ func (s *sides) startGateway(ctx context.Context, name, backend string, inlineKi
 
 // url is the address of a listener for sluicectl.
 func (g *gateway) url(crc, spin bool) string {
-	return "nfs+rdma://" + g.address[listener{crc, spin}] + "/"
+	return "nfs+rdma://" + g.address[listener{crc: crc, spin: spin}] + "/"
 }
+
+// tcpURL is the address of the listener for TCP.
+func (g *gateway) tcpURL() string { return "nfs+tcp://" + g.address[listener{tcp: true}] + "/" }
 
 // startGatewayWith is startGateway with a configuration of versions.
 func (s *sides) startGatewayWith(ctx context.Context, name, backend, versions string, inlineKiB int) (_ *gateway, err error) {
 	config := filepath.Join(s.dir, name+".yaml")
 	var written strings.Builder
 	for i, l := range listeners {
-		fmt.Fprintf(&written, "  - {network: rdma, provider: iwarp, address: \"127.0.0.%d:0\", options: {crc: %v, spin: %s}}\n", i+1, l.crc, l.spinning())
+		transport := fmt.Sprintf("network: rdma, provider: iwarp, options: {crc: %v, spin: %s}", l.crc, l.spinning())
+		if l.tcp {
+			transport = "network: tcp"
+		}
+		fmt.Fprintf(&written, "  - {%s, address: \"127.0.0.%d:0\"}\n", transport, i+1)
 	}
 	text := fmt.Sprintf(`apiVersion: config.sluice.dev/v1alpha1
 kind: GatewayConfig

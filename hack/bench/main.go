@@ -34,7 +34,8 @@ type operation struct {
 	op    string // operation's name for sluicectl bench
 	floor byte
 	size  int
-	spin  bool // client and gateway poll for the next message before they sleep
+	spin  bool   // client and gateway poll for the next message before they sleep
+	nfs   string // version, 3 by default
 }
 
 var operations = []operation{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -72,7 +73,7 @@ func (s *sides) tcp(ctx context.Context, server string, op operation, depth int,
 }
 
 func (s *sides) sluicectl(ctx context.Context, op operation, depth int, pids []int, url string, flags ...string) (*measured, error) {
-	args := append([]string{"bench", url, "--nfs", "3", "--json", "--op", op.op, "--depth", strconv.Itoa(depth), "--duration", s.o.duration.String(),
+	args := append([]string{"bench", url, "--nfs", cmp.Or(op.nfs, "3"), "--json", "--op", op.op, "--depth", strconv.Itoa(depth), "--duration", s.o.duration.String(),
 		"--warmup", "50ms", "--file-size", strconv.FormatInt(s.o.fileSize, 10)}, flags...)
 	if op.spin {
 		args = append(args, "--spin", spin)
