@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice.dev/sluice/test/gatewaytest"
 )
 
 // one is the attackers' address, beside the ordinary client's 127.0.0.1.
@@ -77,9 +79,9 @@ func TestAdminPage(t *testing.T) {
 	defer cancel()
 	for _, page := range []string{"/readyz", "/metrics", "/status"} {
 		began := time.Now()
-		err := g.get(page)
+		err := gatewaytest.Get(g.admin, page)
 		for err != nil && ctx.Err() == nil {
-			err = g.get(page)
+			err = gatewaytest.Get(g.admin, page)
 		}
 		if err != nil {
 			t.Errorf("%s was not answered within %s: %v", page, patience, err)

@@ -6,13 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/test/freeport"
+	"sluice.dev/sluice/test/gatewaytest"
 	"sluice.dev/sluice/test/prereq"
 )
 
@@ -32,7 +30,6 @@ type gateway struct {
 	dir              string // the exported directory
 	rdma, tcp, admin string // addresses
 	handle           []byte // of the file "big"
-	log              bytes.Buffer
 }
 
 // setUp says how a gateway is set up; everything else has its default.
@@ -53,9 +50,6 @@ func check(t testing.TB, err error) {
 // start runs a gateway until the test ends.
 func start(t testing.TB, s setUp) *gateway {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		prereq.Missing(t, "the gateway has to be root to open files by handle")
-	}
 	ports := freeport.Choose(t, 3)
 	g := &gateway{
 		t: t, dir: t.TempDir(), rdma: fmt.Sprintf("127.0.0.1:%d", ports[0]), tcp: fmt.Sprintf("127.0.0.1:%d", ports[1]),
@@ -67,8 +61,7 @@ func start(t testing.TB, s setUp) *gateway {
 	if s.proxied {
 		backend = g.ganesha()
 	}
-	file := filepath.Join(t.TempDir(), "gateway.yaml")
-	check(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: config.sluice.dev/v1alpha1
+	gatewaytest.Start(t, filepath.Join(binaries, "gateway"), g.admin, fmt.Sprintf(`apiVersion: config.sluice.dev/v1alpha1
 kind: GatewayConfig
 admin: {address: %q}
 stateDir: %q
@@ -79,43 +72,9 @@ exports:
   - {network: tcp, address: %q}
   backend: {%s}
   access: [{from: {networks: [%s]}, mode: ReadWrite, squash: None}]
-`, g.admin, t.TempDir(), g.rdma, g.tcp, backend, s.rules), 0o600))
-
-	cmd := exec.Command(filepath.Join(binaries, "gateway"), "--config", file)
-	cmd.Stdout, cmd.Stderr = &g.log, &g.log
-	check(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("the gateway ended with %v", err)
-			}
-		case <-time.After(time.Minute):
-			_ = cmd.Process.Kill()
-			t.Errorf("the gateway did not end within a minute: %v", <-ended)
-		}
-		if t.Failed() {
-			t.Logf("the gateway's log:\n%s", tail(g.log.String(), 20))
-		}
-	})
-	for g.get("/readyz") != nil {
-		select {
-		case err := <-ended:
-			ended <- nil
-			t.Fatalf("the gateway ended: %v\n%s", err, g.log.String())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+`, g.admin, t.TempDir(), g.rdma, g.tcp, backend, s.rules))
 	g.handle = g.find("big")
 	return g
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(s, "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // ganesha starts NFS-Ganesha for the directory, and returns the gateway's backend.
@@ -135,30 +94,6 @@ func (g *gateway) ganesha() string {
 		g.t.Fatalf("%s: %v\n%s", script, err, out)
 	}
 	return fmt.Sprintf("nfs: {server: 127.0.0.1, port: %d, mountPort: %d, path: /}", ports[0], ports[1])
-}
-
-// get requests a page of the admin server.
-func (g *gateway) get(page string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	rq, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+page, nil)
-	if err != nil {
-		return err
-	}
-	rq.Close = true
-	re, err := http.DefaultClient.Do(rq)
-	if err != nil {
-		return err
-	}
-	defer re.Body.Close()
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(re.Body); err != nil {
-		return err
-	}
-	if re.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", page, re.Status, body.String())
-	}
-	return nil
 }
 
 // find returns the handle of a file in the export's root.

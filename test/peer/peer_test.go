@@ -4,25 +4,22 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"sluice.dev/sluice/test/freeport"
+	"sluice.dev/sluice/test/gatewaytest"
 	"sluice.dev/sluice/test/prereq"
 )
 
 const config = `apiVersion: config.sluice.dev/v1alpha1
 kind: GatewayConfig
-admin: {address: ""}
+admin: {address: %q}
 stateDir: %q
 exports:
 - name: data
@@ -37,50 +34,14 @@ exports:
 // start builds and starts a gateway, and returns its address.
 func start(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		prereq.Missing(t, "the gateway has to be root to open files by handle")
-	}
-	dir := t.TempDir()
-	binary, file := filepath.Join(dir, "gateway"), filepath.Join(dir, "gateway.yaml")
+	binary := filepath.Join(t.TempDir(), "gateway")
 	if said, err := exec.Command("go", "build", "-o", binary, "sluice.dev/sluice/cmd/gateway").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, said)
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", freeport.Choose(t, 1)[0])
-	if err := os.WriteFile(file, fmt.Appendf(nil, config, filepath.Join(dir, "state"), address, t.TempDir()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	cmd := exec.Command(binary, "--config", file)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("the gateway ended with %v", err)
-			}
-		case <-time.After(time.Minute):
-			_ = cmd.Process.Kill()
-			t.Errorf("the gateway did not end within a minute: %v", <-ended)
-		}
-		if t.Failed() {
-			t.Logf("the gateway's log:\n%s", log.String())
-		}
-	})
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if c, err := net.Dial("tcp", address); err == nil {
-			_ = c.Close()
-			return address
-		}
-		if time.Since(begin) > time.Minute {
-			t.Fatal("the gateway does not listen")
-		}
-	}
+	ports := freeport.Choose(t, 2)
+	admin, address := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	gatewaytest.Start(t, binary, admin, fmt.Sprintf(config, admin, t.TempDir(), address, t.TempDir()))
+	return address
 }
 
 // TestPeer runs each case of the peer.
