@@ -35,11 +35,16 @@ func TestNFS4Clients(t *testing.T) {
 	if c := n.Clients[0]; c.Owner != `"a \x00 client"` || c.Sessions != 1 || !c.Reclaiming || c.Expired || !c.Remote.Addr().IsLoopback() || n.Grace {
 		t.Errorf("%+v", c)
 	}
+	if o := n.Operations; len(o) != 2 || o[1].Operation != "CREATE_SESSION" || o[1].Calls != 1 || o[1].Errors != 0 || o[1].Seconds <= 0 {
+		t.Errorf("operations %+v", o)
+	}
 	_, body := r.get("/metrics")
 	for _, line := range []string{
 		`sluice_nfs4_clients{export="data",state="active"} 1`, `sluice_nfs4_clients{export="data",state="limit"} 1024`,
 		`sluice_nfs4_sessions{export="data"} 1`, `sluice_nfs4_grace{export="data"} 0`, `sluice_nfs4_opens{export="data",state="held"} 0`,
 		`sluice_nfs4_operations_total{export="data",operation="CREATE_SESSION",result="ok"} 1`,
+		`sluice_nfs4_operation_duration_seconds_count{export="data",operation="CREATE_SESSION"} 1`,
+		`sluice_nfs4_operation_duration_seconds_bucket{export="data",operation="CREATE_SESSION",le="+Inf"} 1`,
 	} {
 		if !strings.Contains(body, line+"\n") {
 			t.Errorf("/metrics lacks %s", line)

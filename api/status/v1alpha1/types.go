@@ -151,6 +151,17 @@ type NFS4 struct {
 	// Clients are the oldest clients, at most 1024. ClientsOmitted is the number of the others.
 	Clients        []NFS4Client `json:"clients"`
 	ClientsOmitted int          `json:"clientsOmitted,omitempty"`
+	// Operations are those of COMPOUNDs that were called.
+	Operations []NFS4Operation `json:"operations,omitempty"`
+}
+
+// NFS4Operation describes the calls of an operation.
+type NFS4Operation struct {
+	Operation string `json:"operation"`
+	Calls     uint64 `json:"calls"`
+	Errors    uint64 `json:"errors"`
+	// Seconds is the time that all calls took, waits for a recall or a lock included.
+	Seconds float64 `json:"seconds"`
 }
 
 // NFS4Client describes a client of versions 4.1 and 4.2, and its state.

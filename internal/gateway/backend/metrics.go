@@ -11,6 +11,7 @@ var (
 // Metrics of versions 4.1 and 4.2 of volumes.
 var (
 	nfs4OperationsDesc  = metric.Desc("nfs4_operations_total", "Operations of NFSv4 COMPOUNDs on a volume, by result: ok or error.", "operation", "result")
+	nfs4LatencyDesc     = metric.Desc("nfs4_operation_duration_seconds", "Seconds that operations of NFSv4 COMPOUNDs on a volume took.", "operation")
 	nfs4ClientsDesc     = metric.Desc("nfs4_clients", "NFSv4 clients of a volume: active, expired (with state that nobody has needed), and limit.", "state")
 	nfs4SessionsDesc    = metric.Desc("nfs4_sessions", "NFSv4 sessions of a volume.")
 	nfs4OpensDesc       = metric.Desc("nfs4_opens", "NFSv4 opens of a volume: held, and limit.", "state")

@@ -15,7 +15,6 @@ import (
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/metric"
-	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -182,10 +181,19 @@ func (v *volume) Collect(s metric.Sink) {
 	st := v.srv.Stats()
 	s.Counter(replaysDesc, st.Replays)
 	s.Gauge(queuedDesc, float64(st.Queued))
-	v.srv.NFS4Operations(func(op nfs4.Op, ok, failed uint64) {
-		s.Counter(nfs4OperationsDesc, ok, op.String(), "ok")
-		s.Counter(nfs4OperationsDesc, failed, op.String(), "error")
-	})
+	for _, o := range v.srv.NFS4Operations() {
+		s.Counter(nfs4OperationsDesc, o.OK, o.Op.String(), "ok")
+		s.Counter(nfs4OperationsDesc, o.Failed, o.Op.String(), "error")
+		var total uint64
+		cumulative := make(map[float64]uint64, server.NFS4Buckets)
+		for i, n := range o.Buckets {
+			total += n
+			if i < server.NFS4Buckets {
+				cumulative[server.NFS4Bound(i).Seconds()] = total
+			}
+		}
+		s.Histogram(nfs4LatencyDesc, total, o.Seconds, cumulative, o.Op.String())
+	}
 	n := v.srv.NFS4Stats()
 	s.Gauge(nfs4ClientsDesc, float64(n.Clients-n.Courtesy), "active")
 	s.Gauge(nfs4ClientsDesc, float64(n.Courtesy), "expired")
@@ -220,6 +228,11 @@ func (v *volume) nfs4Status() *status.NFS4 {
 		})
 	}
 	s.ClientsOmitted = omitted
+	for _, o := range v.srv.NFS4Operations() {
+		s.Operations = append(s.Operations, status.NFS4Operation{
+			Operation: o.Op.String(), Calls: o.OK + o.Failed, Errors: o.Failed, Seconds: o.Seconds,
+		})
+	}
 	return s
 }
 

@@ -78,13 +78,13 @@ func (v *volume) ServeRPC(c *oncrpc.Call) {
 }
 
 // calls returns the number of successful operations.
-func (v *volume) calls(op nfs4.Op) (n uint64) {
-	v.s.Load().NFS4Operations(func(o nfs4.Op, ok, _ uint64) {
-		if o == op {
-			n = ok
+func (v *volume) calls(op nfs4.Op) uint64 {
+	for _, o := range v.s.Load().NFS4Operations() {
+		if o.Op == op {
+			return o.OK
 		}
-	})
-	return n
+	}
+	return 0
 }
 
 // eachConn runs f with connections to the volume over TCP and RDMA.

@@ -2,10 +2,8 @@ package server
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"time"
 
-	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
@@ -23,34 +21,6 @@ func (s *Server) NFS4Stats() NFS4Stats {
 	return NFS4Stats{Stats: s.v4.state.Stats(time.Now()), Limits: NFS4Config{
 		Lease: cfg.Lease, Grace: cfg.Grace, Clients: cfg.MaxClients, Opens: cfg.MaxOpens, Locks: cfg.MaxLocks, Delegations: cfg.MaxDelegations,
 	}}
-}
-
-// operationCount counts the results of an operation.
-type operationCount struct{ ok, failed atomic.Uint64 }
-
-func (v *v4Server) count(op nfs4.Op, st nfs4.Status) {
-	if op >= nfs4.Operations {
-		op = 0
-	}
-	if o := &v.operations[op]; st == nfs4.OK {
-		o.ok.Add(1)
-	} else {
-		o.failed.Add(1)
-	}
-}
-
-// NFS4Operations calls f for each operation that was called: with the number of its results of
-// status NFS4_OK, and of others.
-func (s *Server) NFS4Operations(f func(op nfs4.Op, ok, failed uint64)) {
-	for i := range s.v4.operations {
-		o := &s.v4.operations[i]
-		ok, failed := o.ok.Load(), o.failed.Load()
-		if op := nfs4.Op(i); op == 0 && failed > 0 {
-			f(nfs4.OpIllegal, ok, failed)
-		} else if ok+failed > 0 {
-			f(op, ok, failed)
-		}
-	}
 }
 
 // NFS4Client describes a client of versions 4.1 and 4.2.

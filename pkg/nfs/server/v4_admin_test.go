@@ -39,16 +39,21 @@ func TestClients4(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	counts := map[nfs4.Op][2]uint64{}
-	r.s.NFS4Operations(func(op nfs4.Op, ok, failed uint64) { counts[op] = [2]uint64{ok, failed} })
+	for _, o := range r.s.NFS4Operations() {
+		counts[o.Op] = [2]uint64{o.OK, o.Failed}
+		if o.Seconds <= 0 {
+			t.Errorf("%v took no time", o.Op)
+		}
+	}
 	if counts[nfs4.OpOpen] != [2]uint64{2, 0} || counts[nfs4.OpLockT] != [2]uint64{1, 1} || counts[nfs4.OpSequence][1] != 1 {
 		t.Errorf("%v", counts)
 	}
 	r.compound(1, op4(4711))
-	r.s.NFS4Operations(func(op nfs4.Op, _, failed uint64) {
-		if op == nfs4.OpIllegal && failed == 1 {
+	for _, o := range r.s.NFS4Operations() {
+		if o.Op == nfs4.OpIllegal && o.Failed == 1 {
 			delete(counts, nfs4.OpOpen)
 		}
-	})
+	}
 	if counts[nfs4.OpOpen][0] != 0 {
 		t.Error("the unknown operation was not counted")
 	}

@@ -30,6 +30,7 @@ type compound struct {
 	status  nfs4.Status
 	limit   int // of the reply in bytes
 	now     time.Time
+	opBegin time.Time // of the present operation
 
 	// slot is in use if session is not nil.
 	slot    state.Slot
@@ -95,6 +96,7 @@ func (s *Server) compoundOf(call *oncrpc.Call) *compound {
 	c.cached, c.uncached = false, false
 	c.waitFor, c.patience = state.FileID{}, patience{}
 	c.now = time.Now()
+	c.opBegin = c.now
 	return c
 }
 
@@ -205,7 +207,9 @@ func (c *compound) step() bool {
 	}
 	c.e.PutUint32(at, uint32(st))
 	c.status = st
-	c.s.v4.count(number, st)
+	end := time.Now()
+	c.s.v4.count(number, st, end.Sub(c.opBegin))
+	c.opBegin = end
 	return true
 }
 
