@@ -15,7 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
+	"sluice.dev/sluice/pkg/nfs/client"
+	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/test/freeport"
+	"sluice.dev/sluice/test/kernel/pattern"
 )
 
 // ganesha is NFS-Ganesha on the host, a backend for gateways. It exports its directory as /vol to
@@ -93,5 +99,54 @@ func (g *ganesha) kill() error {
 		if time.Since(begun) > patience {
 			return fmt.Errorf("process %d is still there after SIGKILL: %s", g.process, state)
 		}
+	}
+}
+
+// TestGanesha runs our client against NFS-Ganesha by version 4.2: sluicectl, and the client package
+// at depth.
+func TestGanesha(t *testing.T) {
+	g := startGanesha(t, 0)
+	k := nfsServer{
+		scheme: "nfs+tcp", port: g.port, mount: g.mount, export: map[client.Version]string{client.V42: "/vol"}, sluicectl: build(t).sluicectl,
+	}.with(t, client.V42)
+	for _, f := range pattern.Files() {
+		write(t, filepath.Join(g.dir, "files", f.Name()), string(f.Content(0)))
+	}
+	for _, name := range manyNames() {
+		write(t, filepath.Join(g.dir, "many", name), "")
+	}
+	written := filepath.Join(g.dir, "written")
+	err := errors.Join(os.Symlink("many/entry 7", filepath.Join(g.dir, "link")), os.Symlink(strings.Repeat("x", 4000), filepath.Join(g.dir, "long")), os.Mkdir(written, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("ls", k.ls)
+	t.Run("stat", k.stat)
+	t.Run("get-put-cat", k.getPutCat)
+	t.Run("bench", k.bench)
+
+	pool := bufpool.New(0)
+	conn, err := oncrpc.Dial(t.Context(), fmt.Sprintf("127.0.0.1:%d", g.port), oncrpc.Config{Pool: pool, Bindings: binding.For})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(); conn.Wait() }()
+	d := k.depth(t, conn, pool)
+	t.Run("read", d.read)
+	t.Run("write", func(t *testing.T) {
+		if err := d.write(t, "written", 1, nfs3.Guarded); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range pattern.Files() {
+			got, err := os.ReadFile(filepath.Join(written, f.Name()))
+			if differ := pattern.Differ(got, f.Content(1)); err != nil || differ != "" {
+				t.Errorf("%s: %s (%v)", f.Name(), differ, err)
+			}
+		}
+	})
+	t.Run("list", d.list)
+	t.Run("names", func(t *testing.T) { d.names(t, "written") })
+	if err := d.c.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -55,48 +55,49 @@ func TestLinuxServer(t *testing.T) { onKernels(t, []string{linux61}, testLinuxSe
 
 func testLinuxServer(t *testing.T, kernel string) {
 	ports := freeport.Choose(t, 2)
-	k := &knfsd{rdma: ports[0], mount: ports[1], sluicectl: build(t).sluicectl, dir: folder(t, "files")}
+	k := &knfsd{nfsServer: nfsServer{
+		scheme: "nfs+rdma", port: ports[0], mount: ports[1], export: map[client.Version]string{client.V3: "/srv", client.V42: "/"},
+		sluicectl: build(t).sluicectl,
+	}}
 	var names []string
 	for _, c := range connections {
 		names = append(names, c.name)
 	}
 	k.guest = boot(t, kernel, 20*time.Minute, "server.sh", []string{
-		"-f", fmt.Sprintf("%d:20049", k.rdma), "-f", fmt.Sprintf("%d:20048", k.mount), "-e", "CONNECTIONS=" + strings.Join(names, " "),
+		"-f", fmt.Sprintf("%d:20049", k.port), "-f", fmt.Sprintf("%d:20048", k.mount), "-e", "CONNECTIONS=" + strings.Join(names, " "),
 	}, func(t *testing.T, _ []string) error { k.try(t); return nil })
 	k.guest.follow(t)
 }
 
 // knfsd is the kernel's server in a guest.
 type knfsd struct {
-	guest       *guest
-	rdma, mount int // ports of 127.0.0.1 that lead to it
+	nfsServer
+	guest *guest
+}
+
+// nfsServer is a server for sluicectl and the client package, which a test fills with files.
+type nfsServer struct {
+	scheme      string // of its URLs
+	port, mount int    // ports of 127.0.0.1 that lead to it
+	export      map[client.Version]string
 	sluicectl   string
 	dir         string         // for files of the tests
 	nfs         client.Version // of the tests
 }
 
 // with returns k with another version, and a directory for its tests.
-func (k *knfsd) with(t *testing.T, v client.Version) *knfsd {
-	other := *k
-	other.nfs, other.dir = v, folder(t, "files")
-	return &other
-}
-
-// export is the path of the exported directory.
-func (k *knfsd) export() string {
-	if k.nfs == client.V42 {
-		return "/"
-	}
-	return "/srv"
+func (k nfsServer) with(t *testing.T, v client.Version) nfsServer {
+	k.nfs, k.dir = v, folder(t, "files")
+	return k
 }
 
 func (k *knfsd) try(t *testing.T) {
 	for _, v := range []client.Version{client.V3, client.V42} {
-		t.Run(v.String(), func(t *testing.T) { k.with(t, v).commands(t) })
+		t.Run(v.String(), func(t *testing.T) { (&knfsd{k.with(t, v), k.guest}).commands(t) })
 	}
 	for i, c := range connections {
 		t.Run(c.name, func(t *testing.T) {
-			k := k.with(t, c.nfs)
+			k := &knfsd{k.with(t, c.nfs), k.guest}
 			pool := bufpool.New(0)
 			c.rpc.Pool, c.rpc.Bindings, c.rpc.RemoteInvalidation = pool, binding.For, true
 			provider, err := iwarp.New(c.iwarp)
@@ -107,7 +108,7 @@ func (k *knfsd) try(t *testing.T) {
 			var d *depth
 			connect := func(t *testing.T) {
 				counted := &countedProvider{Provider: provider}
-				made, err := rpcrdma.Dial(t.Context(), counted, fmt.Sprintf("127.0.0.1:%d", k.rdma), c.rpc)
+				made, err := rpcrdma.Dial(t.Context(), counted, fmt.Sprintf("127.0.0.1:%d", k.port), c.rpc)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,7 +150,7 @@ func (k *knfsd) try(t *testing.T) {
 // commands runs sluicectl.
 func (k *knfsd) commands(t *testing.T) {
 	file := filepath.Join(k.dir, "requester.pcapng")
-	capture, err := startCapture(t, file, k.rdma)
+	capture, err := startCapture(t, file, k.port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,12 +187,12 @@ func (p *countedProvider) Dial(ctx context.Context, address string, o rdma.Optio
 	return p.Provider.Dial(ctx, address, o)
 }
 
-func (k *knfsd) url(path string) string {
-	return fmt.Sprintf("nfs+rdma://127.0.0.1:%d/%s?export=%s&mountport=%d", k.rdma, path, k.export(), k.mount)
+func (k *nfsServer) url(path string) string {
+	return fmt.Sprintf("%s://127.0.0.1:%d/%s?export=%s&mountport=%d", k.scheme, k.port, path, k.export[k.nfs], k.mount)
 }
 
 // run runs sluicectl and returns its output.
-func (k *knfsd) run(t *testing.T, args ...string) string {
+func (k *nfsServer) run(t *testing.T, args ...string) string {
 	t.Helper()
 	args = append([]string{"--nfs", k.nfs.String()}, args...)
 	cmd := exec.Command(k.sluicectl, args...)
@@ -204,7 +205,7 @@ func (k *knfsd) run(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-func (k *knfsd) ping(t *testing.T) {
+func (k *nfsServer) ping(t *testing.T) {
 	for _, c := range connections {
 		said := k.run(t, append(c.flags, "ping", k.url(""))...)
 		t.Logf("%s:\n%s", c.name, said)
@@ -216,7 +217,7 @@ func (k *knfsd) ping(t *testing.T) {
 	}
 }
 
-func (k *knfsd) ls(t *testing.T) {
+func (k *nfsServer) ls(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(k.run(t, "ls", k.url("many"))), "\n")
 	slices.Sort(got)
 	if want := manyNames(); !slices.Equal(got, want) {
@@ -234,7 +235,7 @@ func manyNames() []string {
 	return names
 }
 
-func (k *knfsd) stat(t *testing.T) {
+func (k *nfsServer) stat(t *testing.T) {
 	for path, want := range map[string]string{"files/1048581@0": "1048581", "link": "many/entry 7", "long": strings.Repeat("x", 4000)} {
 		if said := k.run(t, "stat", k.url(path)); !strings.Contains(said, want) {
 			t.Errorf("stat of %s does not say %.40s:\n%s", path, want, said)
@@ -244,7 +245,7 @@ func (k *knfsd) stat(t *testing.T) {
 
 // getPutCat copies files by commands. The smallest fit a message; the others need chunks, with and
 // without a pad.
-func (k *knfsd) getPutCat(t *testing.T) {
+func (k *nfsServer) getPutCat(t *testing.T) {
 	for i, f := range []pattern.File{{}, {Length: 1}, {Length: 70}, {Length: 4093}, {Length: 65537}, {Length: 1<<20 + 5}} {
 		c := connections[i%len(connections)]
 		local := filepath.Join(k.dir, f.Name())
@@ -265,7 +266,7 @@ func (k *knfsd) getPutCat(t *testing.T) {
 }
 
 // bench has many calls of each kind at once, and files made and removed.
-func (k *knfsd) bench(t *testing.T) {
+func (k *nfsServer) bench(t *testing.T) {
 	for _, op := range []string{"GETATTR", "READ", "WRITE", "SETATTR", "RENAME", "CREATE", "REMOVE"} {
 		said := k.run(t, "bench", "--op", op, "--count", "64", "--warmup", "0s", "--size", "64K", "--file-size", "1M", k.url(""))
 		if !strings.Contains(said, "64 calls") {
@@ -280,7 +281,7 @@ type depth struct {
 	root nfs3.Handle
 }
 
-func (k *knfsd) depth(t *testing.T, conn *rpcrdma.Client, pool *bufpool.Pool) *depth {
+func (k *nfsServer) depth(t *testing.T, conn oncrpc.Requester, pool *bufpool.Pool) *depth {
 	t.Helper()
 	cred, err1 := client.ProcessCred()
 	mount, err2 := oncrpc.Dial(t.Context(), fmt.Sprintf("127.0.0.1:%d", k.mount), oncrpc.Config{Pool: pool})
@@ -288,7 +289,7 @@ func (k *knfsd) depth(t *testing.T, conn *rpcrdma.Client, pool *bufpool.Pool) *d
 		t.Fatal(err)
 	}
 	d := &depth{c: client.New(client.Config{Version: k.nfs, Requester: conn, Mount: mount, Pool: pool, Cred: cred})}
-	if d.root, err1 = d.c.Mount(t.Context(), k.export()); err1 != nil {
+	if d.root, err1 = d.c.Mount(t.Context(), k.export[k.nfs]); err1 != nil {
 		t.Fatal(err1)
 	}
 	t.Logf("READs of %d bytes, WRITEs of %d", d.c.ReadSize(), d.c.WriteSize())
