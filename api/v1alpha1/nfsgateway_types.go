@@ -481,8 +481,8 @@ type PodTemplate struct {
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
-	// ImagePullSecrets are Secrets in the gateway's namespace.
-	//
+	// ImagePullSecrets are Secrets in the gateway's namespace. Default: the operator's
+	// --image-pull-secrets (images.pullSecrets of the chart).
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
@@ -510,6 +510,17 @@ type PodTemplate struct {
 	// +listType=atomic
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// Affinity of the pods to nodes and to other pods.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+	// TopologySpreadConstraints of the pods. Default: spread over the nodes where possible. A
+	// constraint without labelSelector counts the pods of the same workload.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=topologyKey
+	// +listMapKey=whenUnsatisfiable
+	// +optional
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	// PriorityClassName of the pods.
 	//
 	// +kubebuilder:validation:MaxLength=253

@@ -1,6 +1,7 @@
 // Command generate writes the files derived from the API's types and the controllers' markers: deep
 // copies, CRDs, the operator's role, and the chart's copies of the latter two and of the admission
-// policy (a chart cannot read files outside of it).
+// policy (a chart cannot read files outside of it); the table of values in the chart's README;
+// and the version of the file VERSION in the chart and in config.
 //
 //	go run ./hack/generate [-out DIR]
 //
@@ -65,7 +66,13 @@ func generate(out string) error {
 	if err := copyTo(filepath.Join(out, "charts/sluice/files/protection.yaml"), "config/admission/protection.yaml"); err != nil {
 		return err
 	}
-	return copyTo(filepath.Join(out, "charts/sluice/files/role.yaml"), filepath.Join(roles, "role.yaml"))
+	if err := copyTo(filepath.Join(out, "charts/sluice/files/role.yaml"), filepath.Join(roles, "role.yaml")); err != nil {
+		return err
+	}
+	if err := writeReadme(filepath.Join(out, "charts/sluice/README.md"), "charts/sluice"); err != nil {
+		return err
+	}
+	return writeVersion(out)
 }
 
 func run(args ...string) error {
@@ -159,8 +166,9 @@ func boundSchema(s map[string]any) {
 		setDefault("maxProperties", maxCount)
 	}
 	properties, _ := s["properties"].(map[string]any)
-	if expressions, ok := properties["matchExpressions"].(map[string]any); ok {
-		boundSelector(properties["matchLabels"].(map[string]any), expressions)
+	expressions, isSelector := properties["matchExpressions"].(map[string]any)
+	if labels, ok := properties["matchLabels"].(map[string]any); ok && isSelector {
+		boundSelector(labels, expressions)
 	}
 	for _, key := range []string{"items", "additionalProperties"} {
 		if inner, ok := s[key].(map[string]any); ok {

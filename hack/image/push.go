@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -13,9 +12,6 @@ import (
 
 // project prefixes the names of images without a registry.
 const project = "sluice.dev"
-
-// values are the images' names in the chart's values.
-var values = map[string]string{"operator": "operator", "gateway": "gateway", "gateway-verbs": "gatewayVerbs"}
 
 // push sends an archive's image to REPOSITORY/image:version, with the credentials of
 // ~/.docker/config.json, and returns its digest. Registries on loopback are used without TLS.
@@ -41,17 +37,9 @@ func install(repository, version string, images []string) string {
 	if !slices.Contains(images, "operator") {
 		return ""
 	}
-	lines := []string{"helm upgrade --install sluice charts/sluice --namespace sluice-system --create-namespace"}
-	for _, image := range images {
-		v, ok := values[image]
-		if !ok {
-			continue
-		}
-		line := fmt.Sprintf("--set-string images.%s.tag=%s", v, version)
-		if repository != project {
-			line += fmt.Sprintf(",images.%s.repository=%s/%s", v, repository, image)
-		}
-		lines = append(lines, line)
+	set := "images.tag=" + version
+	if repository != project {
+		set += ",images.registry=" + repository
 	}
-	return strings.Join(lines, " \\\n  ")
+	return "helm upgrade --install sluice charts/sluice --namespace sluice-system --create-namespace \\\n  --set-string " + set
 }

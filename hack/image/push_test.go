@@ -21,7 +21,7 @@ func TestPush(t *testing.T) {
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/storage/sluice"
 	file := filepath.Join(t.TempDir(), "pushed.tar")
-	img, err := assemble(newTree(), v1.Config{User: "65532:65532"})
+	img, err := assemble(newTree(), "amd64", v1.Config{User: "65532:65532"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +46,13 @@ func TestPush(t *testing.T) {
 		t.Errorf("pulled %+v, %v; want %s", got, err, digest)
 	}
 	for _, want := range []string{
-		"--set-string images.operator.tag=v1,images.operator.repository=" + repository + "/operator",
-		"--set-string images.gateway.tag=v1,images.gateway.repository=" + repository + "/gateway",
+		"--set-string images.tag=v1,images.registry=" + repository,
 	} {
 		if !strings.Contains(command, want) {
 			t.Errorf("%s\nlacks %s", command, want)
 		}
 	}
-	if command := install(project, "v1", []string{"operator"}); strings.Contains(command, "repository") || !strings.Contains(command, "images.operator.tag=v1") {
+	if command := install(project, "v1", []string{"operator"}); strings.Contains(command, "registry") || !strings.Contains(command, "images.tag=v1") {
 		t.Errorf("for images that were imported: %s", command)
 	}
 	if _, err := push(file, "bad registry", "operator", "v1"); err == nil {

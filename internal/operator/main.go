@@ -106,6 +106,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		return nil
 	})
 	monitoringLabels := f.String("monitoring-labels", "", "labels of all ServiceMonitors and PrometheusRules, such as release=prometheus, which a Prometheus may select them by")
+	pullSecrets := f.String("image-pull-secrets", "", "names of Secrets, with commas, in the namespaces of gateways, that their pods pull images with unless spec.podTemplate names others")
 	namespaces := f.String("watch-namespaces", "", "namespaces of NFSGateways and NFSExports, with commas; default all. With a list the operator reads neither nodes nor labels of namespaces: from.nodes selects none, and allowedExports can only use the label kubernetes.io/metadata.name")
 	f.StringVar(&s.manager.Metrics.BindAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")
 	f.StringVar(&s.manager.HealthProbeBindAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
@@ -138,14 +139,21 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 			return nil, fmt.Errorf("--monitoring-labels: %w", err)
 		}
 	}
-	for n := range strings.SplitSeq(*namespaces, ",") {
-		if n = strings.TrimSpace(n); n != "" {
-			s.namespaces = append(s.namespaces, n)
-		}
-	}
+	d.PullSecrets, s.namespaces = names(*pullSecrets), names(*namespaces)
 	s.controllers.ClusterScope = len(s.namespaces) == 0
 	s.manager.LeaderElectionID, s.manager.LeaderElectionNamespace = leaderID, d.OperatorNamespace
 	// A new leader need not wait: nothing runs after this process.
 	s.manager.LeaderElectionReleaseOnCancel = true
 	return s, nil
+}
+
+// names splits a list with commas.
+func names(list string) []string {
+	var out []string
+	for n := range strings.SplitSeq(list, ",") {
+		if n = strings.TrimSpace(n); n != "" {
+			out = append(out, n)
+		}
+	}
+	return out
 }

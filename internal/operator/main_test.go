@@ -12,7 +12,7 @@ var least = []string{"--gateway-image", "gateway:1", "--operator-image", "operat
 
 func TestFlags(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "")
-	s, err := parse(append(least, "--watch-namespaces", "a, b,", "--collector-labels", "app=prometheus", "--collector-labels", "app=agent,shard=1", "--monitoring-labels", "release=prometheus", "--log-level", "debug", "--leader-elect=false"), &bytes.Buffer{})
+	s, err := parse(append(least, "--watch-namespaces", "a, b,", "--collector-labels", "app=prometheus", "--collector-labels", "app=agent,shard=1", "--monitoring-labels", "release=prometheus", "--image-pull-secrets", "one, two", "--log-level", "debug", "--leader-elect=false"), &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func TestFlags(t *testing.T) {
 	if s.controllers.ClusterScope || !reflect.DeepEqual(s.namespaces, []string{"a", "b"}) {
 		t.Errorf("namespaces %q, the whole cluster: %v", s.namespaces, s.controllers.ClusterScope)
 	}
-	if d.VerbsImage != "gateway:1" || d.SpeakerImage != "operator:1" || d.OperatorLabels["app.kubernetes.io/component"] != "operator" || d.MonitoringLabels["release"] != "prometheus" ||
+	if d.VerbsImage != "gateway:1" || d.SpeakerImage != "operator:1" || d.OperatorLabels["app.kubernetes.io/component"] != "operator" || d.MonitoringLabels["release"] != "prometheus" || !reflect.DeepEqual(d.PullSecrets, []string{"one", "two"}) ||
 		!reflect.DeepEqual(d.CollectorLabels, []map[string]string{{"app": "prometheus"}, {"app": "agent", "shard": "1"}}) {
 		t.Errorf("%+v", d)
 	}

@@ -89,7 +89,7 @@ func TestRendered(t *testing.T) {
 // operator can. Otherwise helm uninstall would time out.
 func TestUninstallGoesWhereTheOperatorGoes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	values := "operator: {nodeSelector: {pool: infra}, tolerations: [{key: infra, operator: Exists}], priorityClassName: high}\n"
+	values := "operator: {nodeSelector: {pool: infra}, tolerations: [{key: infra, operator: Exists}], priorityClassName: high, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}}}}\n"
 	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestUninstallGoesWhereTheOperatorGoes(t *testing.T) {
 	for _, u := range objects(t, text) {
 		of[u.GetKind()], _, _ = unstructured.NestedMap(u.Object, "spec", "template", "spec")
 	}
-	for _, field := range []string{"nodeSelector", "tolerations", "priorityClassName"} {
+	for _, field := range []string{"nodeSelector", "tolerations", "affinity", "priorityClassName"} {
 		if want, have := of["Deployment"][field], of["Job"][field]; want == nil || !reflect.DeepEqual(have, want) {
 			t.Errorf("%s of the job: %v, want %v", field, have, want)
 		}
@@ -265,13 +265,61 @@ func TestGatewayImagesStay(t *testing.T) {
 }
 
 func TestSetImage(t *testing.T) {
-	text, err := render(chart, "", "--set", "images.gateway.repository=registry.example/gateway,images.gateway.tag=v2,images.operator.tag=v3")
+	text, err := render(chart, "", "--set", "images.gateway.registry=registry.example,images.gateway.tag=v2,images.operator.tag=v3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"--gateway-image=registry.example/gateway:v2", "--operator-image=sluice.dev/operator:v3", "image: sluice.dev/operator:v3", "--verbs-image=sluice.dev/gateway-verbs:v0.1.0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %s", want)
+		}
+	}
+}
+
+// TestSetRegistry: one value moves all images to another registry, and one to another tag.
+func TestSetRegistry(t *testing.T) {
+	text, err := render(chart, "", "--set", "images.registry=registry.example/sluice,images.tag=v7,images.gateway.tag=v8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := regexp.MustCompile(`(?:-image=|image: )(\S+)`).FindAllStringSubmatch(text, -1)
+	var images []string
+	for _, m := range got {
+		images = append(images, m[1])
+	}
+	slices.Sort(images)
+	want := []string{"registry.example/sluice/gateway-verbs:v7", "registry.example/sluice/gateway:v8", "registry.example/sluice/operator:v7"}
+	if !slices.Equal(slices.Compact(images), want) {
+		t.Errorf("images %q, want %q", images, want)
+	}
+}
+
+// TestSpread: a constraint without a selector counts the operator's pods, another one is left as it
+// is.
+func TestSpread(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	values := `operator: {topologySpreadConstraints: [
+  {topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule},
+  {topologyKey: host, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchExpressions: [{key: team, operator: Exists}]}}]}
+`
+	if err := os.WriteFile(file, []byte(values), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := render(chart, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range objects(t, text) {
+		if u.GetKind() != "Deployment" {
+			continue
+		}
+		own, _, _ := unstructured.NestedMap(u.Object, "spec", "selector")
+		spread, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "topologySpreadConstraints")
+		others := map[string]any{"matchExpressions": []any{map[string]any{"key": "team", "operator": "Exists"}}}
+		for i, want := range []map[string]any{own, others} {
+			if have := spread[i].(map[string]any)["labelSelector"]; !reflect.DeepEqual(have, want) {
+				t.Errorf("selector %d: %v, want %v", i, have, want)
+			}
 		}
 	}
 }

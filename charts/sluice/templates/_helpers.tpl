@@ -25,8 +25,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 
 {{/* Reference of an image. Argument: a list of the root context and the image's name in values. */}}
 {{- define "sluice.image" -}}
-{{ $image := index (first .).Values.images (last .) -}}
-{{ $image.repository }}:{{ $image.tag | default (first .).Chart.AppVersion }}
+{{ $images := (first .).Values.images -}}
+{{ $image := index $images (last .) -}}
+{{ $image.registry | default $images.registry }}/{{ $image.repository }}:{{ coalesce $image.tag $images.tag (first .).Chart.AppVersion }}
 {{- end }}
 
 {{/* Image of the speaker: the operator's, unless images.speaker sets a tag. */}}

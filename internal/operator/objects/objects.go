@@ -19,6 +19,8 @@ type Defaults struct {
 	// GatewayImage is for provider SoftwareIWARP, VerbsImage for Verbs. SpeakerImage, the
 	// operator's own, is for exposure VirtualIP.
 	GatewayImage, VerbsImage, SpeakerImage string
+	// PullSecrets are names of Secrets, in each gateway's namespace, to pull images with.
+	PullSecrets []string
 	// OperatorNamespace and OperatorLabels select the operator's pods, which NetworkPolicies admit
 	// to /status.
 	OperatorNamespace string

@@ -277,6 +277,21 @@ func TestKeys(t *testing.T) {
 // Objects of the Prometheus operator have the labels that a Prometheus selects by: the operator's,
 // the gateway's over these, and ours over all. Each entry of the collectors' labels is a peer of
 // its own.
+// TestPullSecrets: the operator's are for gateways that name none.
+func TestPullSecrets(t *testing.T) {
+	d := defaults
+	d.PullSecrets = []string{"one", "two"}
+	for scenario, want := range map[string][]corev1.LocalObjectReference{"service": {{Name: "one"}, {Name: "two"}}, "options": {{Name: "pull"}}} {
+		for _, o := range Build(read(t, "testdata/"+scenario+".in.yaml"), &d) {
+			if s, ok := o.(*appsv1.Deployment); ok {
+				if diff := cmp.Diff(want, s.Spec.Template.Spec.ImagePullSecrets); diff != "" {
+					t.Errorf("%s: %s", scenario, diff)
+				}
+			}
+		}
+	}
+}
+
 func TestMonitoringLabels(t *testing.T) {
 	d := defaults
 	d.MonitoringLabels = map[string]string{"release": "all", "team": "storage", plan.LabelGateway: "other"}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,11 +32,8 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 			Volumes:                       volumes(g, w),
 		},
 	}
-	if w.Claim == nil {
-		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
-			LabelSelector: &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}, MatchLabelKeys: []string{"pod-template-hash"},
-		}}
+	for _, name := range d.PullSecrets {
+		t.Spec.ImagePullSecrets = append(t.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
 	if virtual(g) {
 		t.Spec.ServiceAccountName = serviceAccountName(g)
@@ -51,11 +49,32 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 	if p := g.Spec.PodTemplate; p != nil {
 		addTemplate(&t, p)
 	}
+	t.Spec.TopologySpreadConstraints = spread(g, w)
 	maps.Copy(t.Labels, workloadLabels(g, w))
 	return t
 }
 
-// addTemplate adds spec.podTemplate, except image and resources.
+// spread returns the constraints on the distribution of a workload's pods.
+func spread(g *v1alpha1.NFSGateway, w *plan.Workload) []corev1.TopologySpreadConstraint {
+	var all []corev1.TopologySpreadConstraint
+	if p := g.Spec.PodTemplate; p != nil {
+		all = slices.Clone(p.TopologySpreadConstraints)
+	}
+	if len(all) == 0 && w.Claim == nil {
+		all = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway}}
+	}
+	for i := range all {
+		if all[i].LabelSelector == nil {
+			all[i].LabelSelector = &metav1.LabelSelector{MatchLabels: podsOf(g, w.Name)}
+			if w.Claim == nil && all[i].MatchLabelKeys == nil {
+				all[i].MatchLabelKeys = []string{"pod-template-hash"} // of a Deployment
+			}
+		}
+	}
+	return all
+}
+
+// addTemplate adds spec.podTemplate, except image, resources and constraints.
 func addTemplate(t *corev1.PodTemplateSpec, p *v1alpha1.PodTemplate) {
 	maps.Copy(t.Labels, p.Labels)
 	if len(p.Annotations) > 0 {
@@ -69,7 +88,10 @@ func addTemplate(t *corev1.PodTemplateSpec, p *v1alpha1.PodTemplate) {
 			list[i].ImagePullPolicy = p.ImagePullPolicy
 		}
 	}
-	s.ImagePullSecrets, s.NodeSelector, s.Tolerations = p.ImagePullSecrets, p.NodeSelector, p.Tolerations
+	if len(p.ImagePullSecrets) > 0 {
+		s.ImagePullSecrets = p.ImagePullSecrets
+	}
+	s.NodeSelector, s.Tolerations, s.Affinity = p.NodeSelector, p.Tolerations, p.Affinity
 	s.PriorityClassName, s.RuntimeClassName = p.PriorityClassName, p.RuntimeClassName
 }
 
