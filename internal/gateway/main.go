@@ -99,6 +99,9 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 		return errors.Join(err, g.Stop(context.Background()))
 	}
 	g.announce(stdout)
+	if err := notify(notifyReady); err != nil {
+		o.Log.Warn("notify failed", "error", err)
+	}
 	watching, stopWatching := context.WithCancel(context.Background())
 	watched := make(chan struct{})
 	go func() {
@@ -113,6 +116,9 @@ func (c *cli) run(version string, stdout, stderr io.Writer) error {
 		g.Reload()
 	}
 	go killAtNext(signals)
+	if err := notify(notifyStopping); err != nil {
+		o.Log.Warn("notify failed", "error", err)
+	}
 	stopWatching()
 	<-watched
 	err = g.Stop(context.Background())
