@@ -2,10 +2,12 @@
 // import", "docker load", "podman load" and "crane push".
 //
 //	go run ./hack/image [-o FOLDER] [-version V] [-push REPOSITORY] NAME...
+//	go run ./hack/image -layout FOLDER [-arch amd64,arm64] [-version V] [-push REPOSITORY] NAME...
 //
-// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar. With -push it is also sent to
-// REPOSITORY/NAME:V. The command that installs the chart with these images is printed. The same
-// checkout makes the same bytes: all times in them are 1970. The names:
+// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar, or with -layout part of an OCI image layout,
+// for each architecture. With -push it is also sent to REPOSITORY/NAME:V. The command that installs
+// the chart with these images is printed. The same checkout makes the same bytes: all times in them
+// are 1970. Each image has the licence texts of its contents in /usr/share/doc. The names:
 //
 //	gateway         cmd/gateway and cmd/sluicectl, static, as user 65532
 //	gateway-verbs   the same with the provider on rdma-core and its libraries, as root: only root
@@ -24,18 +26,28 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("image: ")
 	out := flag.String("o", "bin/images", "`FOLDER` of the archives")
+	layoutDir := flag.String("layout", "", "`FOLDER` of an OCI image layout to write instead of archives")
+	arch := flag.String("arch", runtime.GOARCH, "`LIST` of architectures for -layout, with commas")
 	version := flag.String("version", "development", "the images' tag `V`, also built into the programs")
 	registry := flag.String("push", "", "`REPOSITORY` to push the images to, such as registry.example/sluice, with the credentials of ~/.docker/config.json")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		log.Fatalf("want one or more of %v", slices.Sorted(maps.Keys(recipes)))
+	}
+	if *layoutDir != "" {
+		if err := writeLayout(*layoutDir, flag.Args(), strings.Split(*arch, ","), *version, *registry); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		log.Fatal(err)

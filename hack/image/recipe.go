@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // nonroot is the user of images that need no privileges. It is a number, so that Kubernetes sees
@@ -39,34 +40,14 @@ var recipes = map[string]recipe{
 	"sriovdp":       {prepared: "sriovdp", more: addPCIIDs},
 }
 
-// write makes the image's archive, and returns its size in bytes.
+// write makes the archive of an image for this machine's architecture, and returns its size in
+// bytes.
 func write(file, image, version string) (size int64, err error) {
-	r, ok := recipes[image]
-	if !ok {
-		return 0, fmt.Errorf("there is no recipe for this image")
-	}
-	tag, err := name.NewTag("sluice.dev/" + image + ":" + version)
+	tag, err := name.NewTag(project + "/" + image + ":" + version)
 	if err != nil {
 		return 0, err
 	}
-	t := newTree()
-	t.dir("tmp", 0o1777)
-	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"))
-	t.file("etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
-	if err := r.build(t, version); err != nil {
-		return 0, err
-	}
-	if r.more != nil {
-		if err := r.more(t); err != nil {
-			return 0, err
-		}
-	}
-	img, err := assemble(t, v1.Config{
-		Entrypoint: []string{"/usr/bin/" + r.entry()},
-		Env:        []string{"PATH=/usr/bin"},
-		User:       fmt.Sprintf("%d:%d", r.user, r.user),
-		WorkingDir: "/",
-	})
+	img, err := makeImage(image, version, runtime.GOARCH)
 	if err != nil {
 		return 0, err
 	}
@@ -80,13 +61,48 @@ func write(file, image, version string) (size int64, err error) {
 	return s.Size(), nil
 }
 
+// makeImage builds an image's programs for an architecture, and assembles the image.
+func makeImage(image, version, arch string) (v1.Image, error) {
+	r, ok := recipes[image]
+	if !ok {
+		return nil, fmt.Errorf("there is no recipe for this image")
+	}
+	t := newTree()
+	t.dir("tmp", 0o1777)
+	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"))
+	t.file("etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
+	if err := r.build(t, version, arch); err != nil {
+		return nil, err
+	}
+	if r.more != nil {
+		if err := r.more(t); err != nil {
+			return nil, err
+		}
+	}
+	if err := addLicences(t, r); err != nil {
+		return nil, err
+	}
+	return assemble(t, arch, v1.Config{
+		Entrypoint: []string{"/usr/bin/" + r.entry()},
+		Env:        []string{"PATH=/usr/bin"},
+		User:       fmt.Sprintf("%d:%d", r.user, r.user),
+		WorkingDir: "/",
+		Labels: map[string]string{
+			"org.opencontainers.image.title":    "Sluice " + image,
+			"org.opencontainers.image.version":  version,
+			"org.opencontainers.image.licenses": "Apache-2.0",
+		},
+	})
+}
+
 // assemble makes an image of one layer.
-func assemble(t *tree, config v1.Config) (v1.Image, error) {
+func assemble(t *tree, arch string, config v1.Config) (v1.Image, error) {
 	layer, err := t.layer()
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.AppendLayers(base, layer)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +111,7 @@ func assemble(t *tree, config v1.Config) (v1.Image, error) {
 		return nil, err
 	}
 	file = file.DeepCopy()
-	file.Architecture, file.OS, file.Created = runtime.GOARCH, "linux", v1.Time{Time: time.Unix(0, 0).UTC()}
+	file.Architecture, file.OS, file.Created = arch, "linux", v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config = config
 	return mutate.ConfigFile(img, file)
 }
@@ -108,7 +124,7 @@ func (r recipe) entry() string {
 }
 
 // build compiles the recipe's programs.
-func (r recipe) build(t *tree, version string) error {
+func (r recipe) build(t *tree, version, arch string) error {
 	root, err := checkout()
 	if err != nil {
 		return err
@@ -135,13 +151,16 @@ func (r recipe) build(t *tree, version string) error {
 		}
 		bin := filepath.Join(tmp, path.Base(p))
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version, "-o", bin)
-		env := "CGO_ENABLED=0"
+		env := []string{"CGO_ENABLED=0"}
 		if r.verbs {
+			if env, err = crossVerbs(arch); err != nil {
+				return err
+			}
 			// Use Go's own resolver: the C library's would need more files in the image.
-			cmd.Args, env = append(cmd.Args, "-tags", "verbs,netgo,osusergo"), "CGO_ENABLED=1"
+			cmd.Args = append(cmd.Args, "-tags", "verbs,netgo,osusergo")
 		}
 		cmd.Args = append(cmd.Args, "./"+p)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), env)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), append(env, "GOOS=linux", "GOARCH="+arch)...)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go build ./%s: %w\n%s", p, err, said)
 		}
@@ -171,10 +190,12 @@ func stateDir(t *tree) error {
 // addPCIIDs adds the list of adapters' names. Without it the device plugin downloads one.
 func addPCIIDs(t *tree) error {
 	const ids = "usr/share/misc/pci.ids"
+	t.packages["pci.ids"] = true
 	return t.copy("/"+ids, ids, 0o644)
 }
 
 func addCertificates(t *tree) error {
 	const bundle = "etc/ssl/certs/ca-certificates.crt"
+	t.packages["ca-certificates"] = true
 	return t.copy("/"+bundle, bundle, 0o644)
 }

@@ -12,17 +12,21 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // tree is a layer's content: entries by their paths, which have no leading slash.
-type tree struct{ entries map[string]*entry }
+type tree struct {
+	entries  map[string]*entry
+	packages map[string]bool // Debian's, whose files it has
+}
 
 type entry struct {
 	header tar.Header
 	data   []byte
 }
 
-func newTree() *tree { return &tree{entries: map[string]*entry{}} }
+func newTree() *tree { return &tree{entries: map[string]*entry{}, packages: map[string]bool{}} }
 
 // dir adds a directory and its parents.
 func (t *tree) dir(name string, mode int64) {
@@ -71,5 +75,5 @@ func (t *tree) layer() (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
 }

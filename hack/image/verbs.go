@@ -6,13 +6,37 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
 // providers lists, a file each, the provider libraries that libibverbs loads at run time.
 const providers = "/etc/libibverbs.d"
+
+// errNoCross is the error of a machine that cannot build on rdma-core for another architecture.
+var errNoCross = errors.New("hack/deps verbs-arm64 installs it")
+
+// crossVerbs returns the environment to build on rdma-core for an architecture.
+func crossVerbs(arch string) ([]string, error) {
+	if arch == runtime.GOARCH {
+		return []string{"CGO_ENABLED=1"}, nil
+	}
+	triplet, ok := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
+	if !ok {
+		return nil, fmt.Errorf("%s: unknown architecture", arch)
+	}
+	compiler, libraries := triplet+"-gcc", filepath.Join("/usr/lib", triplet)
+	if _, err := exec.LookPath(compiler); err != nil {
+		return nil, fmt.Errorf("no compiler %s: %w", compiler, errNoCross)
+	}
+	if _, err := os.Stat(filepath.Join(libraries, "libibverbs.so")); err != nil {
+		return nil, fmt.Errorf("no rdma-core for %s: %w", arch, errNoCross)
+	}
+	return []string{"CGO_ENABLED=1", "CC=" + compiler, "PKG_CONFIG_LIBDIR=" + filepath.Join(libraries, "pkgconfig")}, nil
+}
 
 // addVerbs adds the files that dynamically linked programs on rdma-core need: the ELF interpreter,
 // the libraries, and libibverbs's providers with theirs.
@@ -33,6 +57,9 @@ func addVerbs(t *tree) error {
 	// searches first.
 	l := libraries{tree: t, dir: filepath.Dir(real)}
 	if err := t.copy(real, interpreter[1:], 0o755); err != nil {
+		return err
+	}
+	if err := t.pack(real); err != nil {
 		return err
 	}
 	if err := errors.Join(l.addNeeded(gateway), l.addNeeded(tool)); err != nil {
@@ -94,6 +121,9 @@ func (l libraries) add(name string) error {
 		return err
 	}
 	l.tree.file(to, 0o755, data)
+	if err := l.tree.pack(filepath.Join(l.dir, name)); err != nil {
+		return err
+	}
 	return l.addNeeded(data)
 }
 
