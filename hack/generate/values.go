@@ -42,7 +42,8 @@ func valuesTable(chart string) (string, error) {
 		return "", err
 	}
 	var root property
-	if err := yaml.Unmarshal(text, &root); err != nil { // JSON is YAML, whose reader keeps the order
+	// JSON is YAML, whose reader keeps the order.
+	if err := yaml.Unmarshal(text, &root); err != nil {
 		return "", fmt.Errorf("values.schema.json: %w", err)
 	}
 	if text, err = os.ReadFile(filepath.Join(chart, "values.yaml")); err != nil {

@@ -4,10 +4,11 @@
 //	go run ./hack/image [-o FOLDER] [-version V] [-push REPOSITORY] NAME...
 //	go run ./hack/image -layout FOLDER [-arch amd64,arm64] [-version V] [-push REPOSITORY] NAME...
 //
-// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar, or with -layout part of an OCI image layout,
-// for each architecture. With -push it is also sent to REPOSITORY/NAME:V. The command that installs
-// the chart with these images is printed. The same checkout makes the same bytes: all times in them
-// are 1970. Each image has the licence texts of its contents in /usr/share/doc. The names:
+// Each image sluice.dev/NAME:V becomes FOLDER/NAME.tar, or with -layout, for each architecture,
+// part of an OCI image layout. With -push it is also sent to REPOSITORY/NAME:V. The command that
+// installs the chart with these images is printed. The same checkout makes the same bytes: all
+// times in them are 1970. Each image has the licence texts of its contents in /usr/share/doc.
+// The names:
 //
 //	gateway         cmd/gateway and cmd/sluicectl, static, as user 65532
 //	gateway-verbs   the same with the provider on rdma-core and its libraries, as root: only root
