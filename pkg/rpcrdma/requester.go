@@ -39,6 +39,7 @@ type requester struct {
 	probed   bool // a call was made to learn of credits
 	granted  int  // calls that the peer lets be in flight
 	inFlight int  // calls sent and not answered, cancelled ones included
+	retrying int  // of inFlight: calls with a credit that wait to be sent again
 	halted   bool // a report is to be sent before the next call
 	exposing int  // calls for which memory is exposed, or about to be
 	tried    int  // calls that are done with their exposed memory

@@ -328,6 +328,7 @@ func (out *requester) Cancel(r *oncrpc.Request, cause error) {
 		o.unread = false
 		if o.credited {
 			out.inFlight--
+			out.retrying--
 		}
 		defer out.pump() // calls behind it may have its credits
 	case o.again: // requeue sees to it

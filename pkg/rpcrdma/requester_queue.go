@@ -22,7 +22,13 @@ func (out *requester) pump() {
 			return
 		}
 		asked := out.asked()
-		if !o.credited {
+		if o.credited {
+			if out.inFlight-out.retrying >= out.granted { // the grant was lowered meanwhile
+				out.mu.Unlock()
+				return
+			}
+			out.retrying--
+		} else {
 			need := max(1, o.needs)
 			switch (group.Window{Granted: max(1, min(out.granted, asked)), InFlight: out.inFlight}).Way(need, false) {
 			case group.Now:
@@ -126,6 +132,7 @@ func (o *outCall) canStarveLocked() bool {
 // invalidateLocked follows.
 func (o *outCall) starveLocked() (unreserved int) {
 	o.out.inFlight -= o.credits - 1
+	o.out.retrying++
 	unreserved = o.reserved
 	o.credits, o.reserved = 1, 0
 	o.starved, o.again, o.unread = true, true, false

@@ -53,8 +53,8 @@ func TestExposed(t *testing.T) {
 				w.waitIdle()
 				out := &c.conn.requester
 				out.mu.Lock()
-				if out.exposing != 0 || out.inFlight != 0 {
-					t.Errorf("%d calls expose memory, %d credits are in use", out.exposing, out.inFlight)
+				if out.exposing != 0 || out.inFlight != 0 || out.retrying != 0 {
+					t.Errorf("%d calls expose memory, %d credits are in use, %d by calls to be sent again", out.exposing, out.inFlight, out.retrying)
 				}
 				out.mu.Unlock()
 				w.close(c)

@@ -137,6 +137,70 @@ func TestWaitForCredits(t *testing.T) {
 	w.close(w.c)
 }
 
+// TestRetryWithinGrant refuses calls with a lower grant than before. They are sent again only when
+// so few others are in flight, and no more than they are without those that were cancelled.
+func TestRetryWithinGrant(t *testing.T) { synctest.Test(t, testRetryWithinGrant) }
+
+func testRetryWithinGrant(t *testing.T) {
+	w := newQueueEnv(t)
+	w.call().answer(3)
+	a, b, c := w.call(), w.call(), w.call()
+	refuse := func(xid uint32) { w.p.send(words(xid, 2, 1, 4, 8, 5000)) }
+	refuse(a.xid)
+	refuse(b.xid)
+	none := func() {
+		t.Helper()
+		synctest.Wait()
+		w.p.none()
+	}
+	none() // c is in flight
+	w.c.Cancel(a.r, context.Canceled)
+	<-a.done
+	if !errors.Is(a.r.Err, context.Canceled) {
+		t.Errorf("cancelled: %v", a.r.Err)
+	}
+	a.r.Free()
+	d, dDone := w.submit(100)
+	none()
+	c.answer(1)
+	if xid := w.take(1); xid != b.xid {
+		t.Errorf("call %#x comes, want %#x, which was refused", xid, b.xid)
+	}
+	none()
+	b.answer(1)
+	x := w.take(1)
+	w.answer(x, 100, 1)
+	<-dDone
+	d.Free()
+	w.p.close()
+	w.close(w.c)
+}
+
+// queueCall is a call that has come.
+type queueCall struct {
+	w    *queueEnv
+	r    *oncrpc.Request
+	done chan struct{}
+	xid  uint32
+}
+
+// call makes a call of one message.
+func (w *queueEnv) call() *queueCall {
+	w.t.Helper()
+	r, done := w.submit(100)
+	return &queueCall{w, r, done, w.take(1)}
+}
+
+// answer answers the call, which succeeds.
+func (c *queueCall) answer(credits int) {
+	c.w.t.Helper()
+	c.w.answer(c.xid, 100, credits)
+	if <-c.done; c.r.Err != nil {
+		c.w.t.Error(c.r.Err)
+	}
+	c.r.Free()
+}
+
 // TestWaitEnds cancels a call that waits, lets the grant fall below another's requirement, and
 // loses the connection under a third.
 func TestWaitEnds(t *testing.T) {

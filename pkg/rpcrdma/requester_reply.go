@@ -50,6 +50,7 @@ func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 	}
 	o.unread = false
 	out.offered = int(min(h.Credits, credit.Max))
+	out.granted = min(out.granted, max(1, out.offered))
 	out.unreserved += o.reserved
 	o.reserved = 0
 	if out.server {
@@ -57,6 +58,7 @@ func (out *requester) match(m *inbound, cp *rdma.Completion, err error) bool {
 	}
 	if o.req != nil && o.err == nil && o.retryLocked(err) {
 		o.again, o.posted = true, false
+		out.retrying++
 		out.freed += o.credits - 1
 		o.credits = 1
 	} else {

@@ -96,6 +96,7 @@ func (o *outCall) requeue() bool {
 	case o.err != nil:
 		out.removeFromBucketLocked(o)
 		out.inFlight--
+		out.retrying--
 		o.live = false
 	default:
 		o.unread, o.queued, o.credited = true, true, true
