@@ -27,7 +27,7 @@ func newConn(cfg *Config, server bool, shared *recvQueue) *Conn {
 	c := &Conn{link: link{cfg: cfg, server: server, done: make(chan struct{}), headerLimits: cfg.Limits, rfc5666: newRFC5666(cfg, server)}}
 	c.headerLimits.Extensions = knownExtensions()
 	c.negotiator.init(&c.link, &c.requester, c.groups.ready)
-	c.receives = recvCredits{queue: shared, credits: 1, peak: 1, extra: spareReceives}
+	c.receives = recvCredits{queue: shared, credits: 1, extra: spareReceives}
 	if shared == nil {
 		c.receives.queue = newRecvQueue(cfg.Pool, c.negotiator.receiveSegments())
 	}

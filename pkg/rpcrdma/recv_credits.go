@@ -17,20 +17,21 @@ const spareReceives = 2
 // that connections share. A message takes its receive's buffer with it. Another receive is posted
 // in time, so that always
 //
-//	credits + extra = posted + held
+//	credits + extra <= posted + held
 //
-// or more for a while after credits were lowered: the peer's messages by then cannot be recalled.
+// At a server, credits covers all calls that the peer may have under way by any grant so far, and
+// falls only by the credits that answers give back; at a client it covers all replies that may
+// still come. So a receive beyond the sum is promised to nobody, and may serve the other direction.
 //
 // A held message's buffer is replaced at once, so that a later lack of memory costs no credit: the
 // receive is posted when the message is answered. Without memory the message moves into smaller
 // buffers. Without these the receive is missing until there is memory again, and fewer credits are
 // granted. The last credit borrows a spare receive.
 //
-// Answers may be sent in another order than they are composed. So lower credits count only when all
-// answers with higher grants are posted: until then a client may get the higher number last. For
-// that, answers belong to one of two generations. Those of the earlier one grant at most credits,
-// those of the later one at most peak. When the earlier one is sent, credits fall to peak, and the
-// later one becomes the earlier.
+// Answers may be sent in another order than they are composed. So a lower grant counts only when
+// all answers with higher ones are sent: until then a client may get the higher number last. For
+// that, answers belong to one of two generations, each with its highest grant. When all answers of
+// the earlier one are sent, that grant is forgotten, and the later one becomes the earlier.
 type recvCredits struct {
 	queue *recvQueue
 
@@ -39,7 +40,6 @@ type recvCredits struct {
 	held    int // messages that stand for a receive until they are answered
 	known   int // those of them that the queue knows of
 	credits int // receives for the peer's credits, or for ours
-	peak    int // the most that answers of the present generation grant
 	extra   int // further receives
 	granted int // the credits that were granted last
 	most    int // the most that ever were
@@ -47,6 +47,7 @@ type recvCredits struct {
 	window  credit.Receives // where messages carry the limit of all that may come
 
 	generation uint32
+	peaks      [2]int          // the highest grant of each generation
 	unsent     [2]atomic.Int32 // answers of each generation
 }
 
@@ -128,9 +129,10 @@ type creditGrant struct {
 }
 
 // answer replaces the held receives of a message that is about to be answered, and returns the
-// credits to grant: at most the posted receives. Without an account these are the extra ones. When
-// the answer is posted, grantSent follows.
-func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, err error) {
+// credits to grant: at most the posted receives. Without an account these are the extra ones.
+// returned is the number of credits that the answer gives back for certain. When the answer is
+// sent, grantSent follows.
+func (r *recvCredits) answer(a credit.Account, asked, held, returned int) (g creditGrant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= held
@@ -140,7 +142,7 @@ func (r *recvCredits) answer(a credit.Account, asked, held int) (g creditGrant, 
 	} else {
 		asked = min(max(asked, 1), credit.Max)
 		g.credits = max(1, min(asked, a.Credits(asked, g.inUse)))
-		r.promiseLocked(g.credits)
+		r.promiseLocked(g.credits, returned)
 	}
 	g.generation = r.generation
 	r.unsent[g.generation].Add(1)
@@ -162,22 +164,20 @@ func (r *recvCredits) mostGranted() int {
 	return max(r.most, 1)
 }
 
-// promiseLocked raises or lowers credits such that an answer may grant n.
-func (r *recvCredits) promiseLocked(n int) {
-	if n < r.credits && r.unsent[1-r.generation].Load() == 0 {
-		r.credits, r.peak = r.peak, n
-		r.generation = 1 - r.generation
+// promiseLocked raises or lowers credits such that an answer may grant n and give back returned.
+func (r *recvCredits) promiseLocked(n, returned int) {
+	if earlier := 1 - r.generation; n < r.credits && r.unsent[earlier].Load() == 0 {
+		r.generation, r.peaks[earlier] = earlier, 0
 	}
-	r.peak = max(r.peak, n)
-	r.credits = max(r.credits, r.peak)
+	r.peaks[r.generation] = max(r.peaks[r.generation], n)
+	r.credits = max(r.peaks[0], r.peaks[1], r.credits-returned)
 }
 
-// grantSent counts the answer with g as posted.
+// grantSent counts the answer with g as sent.
 func (r *recvCredits) grantSent(g creditGrant) { r.unsent[g.generation].Add(-1) }
 
-// allow sets how many messages our own credits let arrive, and returns the number of receives for
-// them. The receives of inFlight calls stay until their replies come: without them lower credits
-// would leave their receives to the peer's calls.
+// allow sets credits to the n calls that our own credits let be in flight, or to those that are in
+// flight already, and returns the number of receives for them.
 func (r *recvCredits) allow(n, inFlight int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

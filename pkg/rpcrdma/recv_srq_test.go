@@ -330,7 +330,7 @@ func TestSharedAccounts(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"open": func(*rapid.T) {
-				c := &conn{recvCredits: recvCredits{queue: q, credits: 1, peak: 1, extra: spareReceives}}
+				c := &conn{recvCredits: recvCredits{queue: q, credits: 1, extra: spareReceives}}
 				if _, err := c.prepare(); err != nil {
 					end(c)
 					return
@@ -356,7 +356,7 @@ func TestSharedAccounts(t *testing.T) {
 				if len(c.held) == 0 {
 					rt.Skip("nothing to answer")
 				}
-				g, err := c.answer(credit.Static(draw(1, 12, "credits")), credit.Max, 1)
+				g, err := c.answer(credit.Static(draw(1, 12, "credits")), credit.Max, 1, 1)
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -87,7 +87,7 @@ func (ic *inCall) placeGroup() *roomError {
 
 func (ic *inCall) sendGroup() {
 	in, g := ic.in, ic.group
-	credits, err := ic.grantCredits()
+	credits, err := ic.grantCredits(ic.held)
 	if err == nil {
 		ic.head, err = in.buffer(ic.head, g.planner.Memory())
 	}

@@ -86,9 +86,10 @@ func (ic *inCall) refuseWith(e wire.Fault2, f ErrorKind, format string, args ...
 }
 
 // sendError answers a call with RDMA_ERROR. It never invalidates the peer's memory. In version 1,
-// ERR_CHUNK stands for every code but ErrVers.
+// ERR_CHUNK stands for every code but ErrVers. The requester may keep the credit, to send the call
+// again.
 func (ic *inCall) sendError(e wire.Fault2) {
-	credits, err := ic.grantCredits()
+	credits, err := ic.grantCredits(0)
 	var head []byte
 	if err == nil {
 		head, err = ic.newHead(wire.ErrVersSize)
@@ -116,7 +117,7 @@ func (ic *inCall) sendError(e wire.Fault2) {
 // about no RPC.
 func (ic *inCall) answerHead() (credits wire.Credits, head []byte, err error) {
 	ic.state = stateServing
-	if credits, err = ic.grantCredits(); err == nil {
+	if credits, err = ic.grantCredits(0); err == nil {
 		head, err = ic.newHead(wire.FirstMessage)
 	}
 	return credits, head, err
@@ -135,16 +136,16 @@ func (ic *inCall) answerWith(head []byte) {
 	ic.postAnswer()
 }
 
-// grantCredits posts a receive for the credit that the answer gives back, and returns the number of
-// credits to grant.
-func (ic *inCall) grantCredits() (wire.Credits, error) {
+// grantCredits replaces the receives that the call holds, and returns the number of credits to
+// grant. returned is the number of credits that the answer gives back for certain.
+func (ic *inCall) grantCredits(returned int) (wire.Credits, error) {
 	in := ic.in
 	account, asked := in.account, int(min(ic.hdr.Credits, credit.Max))
 	if account == nil {
 		asked = in.cfg.ReverseCredits
 	}
 	var err error
-	if ic.granted, err = in.receives.answer(account, asked, ic.held); err != nil {
+	if ic.granted, err = in.receives.answer(account, asked, ic.held, returned); err != nil {
 		return 0, err
 	}
 	in.retained.returned.Add(uint64(ic.taken))
@@ -331,7 +332,7 @@ func (ic *inCall) write(segs []wire.Segment, data [][]byte) {
 
 func (ic *inCall) sendReply() {
 	h := &ic.hdr
-	credits, err := ic.grantCredits()
+	credits, err := ic.grantCredits(ic.held)
 	if err != nil {
 		ic.failUnanswered(err)
 		return

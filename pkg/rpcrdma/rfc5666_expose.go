@@ -108,7 +108,7 @@ func (ic *inCall) sendExposed() bool {
 		in.exposed.remove(ic)
 		return false
 	}
-	credits, err := ic.grantCredits()
+	credits, err := ic.grantCredits(ic.held)
 	if err != nil {
 		ic.failUnanswered(err)
 		return true

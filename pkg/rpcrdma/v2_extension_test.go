@@ -25,7 +25,7 @@ func takeEcho(_ *groupReceiver, ic *inCall, _ *rdma.Completion) bool {
 		return false
 	}
 	ic.state = stateServing
-	credits, err := ic.grantCredits()
+	credits, err := ic.grantCredits(ic.held)
 	var head []byte
 	if err == nil {
 		head, err = ic.newHead(wire.FirstMessage)
