@@ -431,3 +431,56 @@ func TestReclaimDelegation(t *testing.T) {
 		b.fails(nfs4.ErrNotSupp, rootFH, op4(nfs4.OpOpen, args...))
 	}
 }
+
+// TestDelegatedAgain opens files that the client has open already, or had, and asks for
+// delegations. They outlive the opens, and the holder's own changes of attributes.
+func TestDelegatedAgain(t *testing.T) {
+	for name, change := range map[string]func(*Config){"shared": nil, "unshared": unshared} {
+		t.Run(name, func(t *testing.T) {
+			r := newEnv4(t, change)
+			if change == nil {
+				needLease(r)
+			}
+			a, _ := r.sessionBack("a", 701)
+			const want = accR | nfs4.WantReadDeleg
+			again := func(owner, name string) (o opened) {
+				t.Helper()
+				eventually(t, "a delegation", func() bool {
+					o = a.open(owner, want, 0, noCreate, name)
+					return o.Delegation.Type == nfs4.DelegRead
+				})
+				return o
+			}
+			holds := func(o opened) {
+				t.Helper()
+				res := a.ok(op4(nfs4.OpTestStateID, 1, stateID(o.Delegation.StateID)))
+				if d := opResult(res, 1); d.Uint32() != 1 || nfs4.Status(d.Uint32()) != nfs4.OK {
+					t.Error("the delegation is gone")
+				}
+			}
+			// by the same owner, whose stateid goes on
+			first := a.open("o", accR|nfs4.WantNoDeleg, 0, unchecked, "upgraded")
+			o := again("o", "upgraded")
+			holds(o)
+			if o.StateID.Other != first.StateID.Other || o.StateID.Seq <= first.StateID.Seq {
+				t.Errorf("stateid %+v, then %+v", first.StateID, o.StateID)
+			}
+			// by another owner, who closes the file
+			a.open("o", accR|nfs4.WantNoDeleg, 0, unchecked, "two owners")
+			o = again("p", "two owners")
+			a.ok(putFH(o.handle), closeOp(o.StateID))
+			holds(o)
+			// after it was written and closed
+			first = a.open("o", accRW|nfs4.WantNoDeleg, 0, unchecked, "closed")
+			a.ok(putFH(first.handle), closeOp(first.StateID))
+			o = again("o", "closed")
+			a.ok(putFH(o.handle), op4(nfs4.OpSetAttr, anonymous, nfs4test.Bitmap(nfs4.AttrMode), nfs4test.Fields(4, 0o600)))
+			holds(o)
+			// beside a writer there is none
+			b := r.session("b")
+			b.open("o", accW, 0, unchecked, "written")
+			o = a.open("o", want, 0, noCreate, "written")
+			o.has(t, nfs4.DelegNoneExt)
+		})
+	}
+}
