@@ -8,6 +8,8 @@
 package oncrpc
 
 import (
+	"encoding/binary"
+
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/xdr"
 )
@@ -83,12 +85,27 @@ func (m *Message) StreamLen() (n int) {
 	return n
 }
 
+// SetXID writes xid into the stream.
+func (m *Message) SetXID(xid uint32) {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], xid)
+	left := b[:]
+	for _, s := range m.Stream {
+		if left = left[copy(s, left):]; len(left) == 0 {
+			return
+		}
+	}
+}
+
 // Plan is a call's plan of its reply: the longest length, and the results that may be placed
 // directly. Version 1's Write list and Reply chunk, and the round-trip extension's placement
 // directions, are encodings of it.
 type Plan struct {
 	// MaxReply bounds the length in bytes of the unreduced reply stream, from its XID on.
 	MaxReply int
+	// Estimated marks MaxReply as an estimate of a call that changes nothing. Where the reply turns
+	// out longer, a transport may send the call again, with more room (RFC 8267 section 3.1).
+	Estimated bool
 	// Results are the eligible results that the call may produce, in order.
 	Results []Result
 }
@@ -150,8 +167,8 @@ const (
 // are not reduced.
 type Binding interface {
 	// Plan reads the arguments of a call, where d stands at the first byte of the procedure's
-	// parameters. It fills in p.Results, and p.MaxReply with the bound of the reply's length behind
-	// the RPC reply header. Reading consumes the items of the call at the places of eligible
+	// parameters. It fills in p.Results, p.MaxReply with the bound of the reply's length behind the
+	// RPC reply header, and p.Estimated. Reading consumes the items of the call at the places of eligible
 	// arguments; an item that d.Used() does not count was taken out where that is forbidden. args
 	// receives the positions of all eligible arguments, inline or not.
 	Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error)

@@ -2,7 +2,6 @@ package oncrpc
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync"
 
@@ -77,12 +76,7 @@ func (r *Request) Seal() error {
 // SetXID writes the XID into the request and its sealed call.
 func (r *Request) SetXID(xid uint32) {
 	r.XID = xid
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], xid)
-	left := b[:]
-	for _, s := range r.Call.Stream {
-		left = left[copy(s, left):]
-	}
+	r.Call.SetXID(xid)
 }
 
 // Submit gives r an XID of rq and submits it. Seal must have succeeded and r.Done be set.

@@ -138,6 +138,7 @@ func (o *outCall) nextLocked() step {
 		o.live = false
 		return step{kind: stepFinish}
 	case o.detached && o.req != nil:
+		o.stampXID(o.req.XID)
 		s := step{kind: stepDetach, req: o.req, err: o.err}
 		o.req = nil
 		return s
@@ -178,6 +179,7 @@ func (o *outCall) do(s step) {
 func (o *outCall) finish() {
 	out, r := o.out, o.req
 	if r != nil {
+		o.stampXID(r.XID)
 		if r.Err = o.err; r.Err == nil {
 			r.Err = o.assemble(r)
 		}

@@ -233,8 +233,11 @@ func (o *outCall) assemble(r *oncrpc.Request) error {
 	if err := a.header.Decode(&a.dec); err != nil {
 		return &ReplyError{err.Error()}
 	}
-	if a.header.XID != r.XID {
-		return &ReplyError{fmt.Sprintf("XID is %#x in the header, %#x in the reply", r.XID, a.header.XID)}
+	if a.header.XID != o.xid {
+		return &ReplyError{fmt.Sprintf("XID is %#x in the header, %#x in the reply", o.xid, a.header.XID)}
+	}
+	if o.xid != r.XID {
+		r.Reply.SetXID(r.XID)
 	}
 	for i := range r.Plan.Results {
 		r.Plan.Results[i].State = oncrpc.Absent

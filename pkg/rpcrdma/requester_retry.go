@@ -5,8 +5,12 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// maxTries bounds how often a request is sent when the peer would take it in another shape.
-const maxTries = 4
+const (
+	// maxTries bounds how often a request is sent when the peer would take it in another shape.
+	maxTries = 4
+	// growth is the factor by which the room for a reply grows from one try to the next.
+	growth = 4
+)
 
 // retryLocked decides whether a refused request can be sent again in another shape. If so it sets
 // the shape in o and in the connection's limits. The peer has not executed the call, or has
@@ -18,8 +22,8 @@ func (o *outCall) retryLocked(err error) bool {
 		return true
 	}
 	e, ok := err.(*RemoteError) //nolint:errorlint // it is not wrapped
-	if ok && out.rfc5666 != nil && e.Version == wire.Version1 {
-		return o.retryOldForms(e)
+	if ok && e.Version == wire.Version1 && e.Code == wire.ErrChunk {
+		return out.rfc5666 != nil && o.withoutOldForms() || o.growLocked()
 	}
 	if !ok || e.Version != wire.Version2 || o.out.server || o.tries+1 >= maxTries {
 		return false
@@ -75,6 +79,32 @@ func (o *outCall) retryLocked(err error) bool {
 	return true
 }
 
+// growLocked enlarges the Reply chunk of a call whose reply may be longer than estimated: a short
+// Reply chunk retry (RFC 8267 section 3.1). Version 1 has no length in its refusal. The call goes
+// out as a new transaction, since the server may have cached the refusal; its user's XID stays.
+func (o *outCall) growLocked() bool {
+	out, plan := o.out, &o.req.Plan
+	room := max(o.room, plan.MaxReply, out.negotiated.Load().recvLimit)
+	most := max(out.cfg.MaxBulk, bufpool.MaxSize)
+	if !plan.Estimated || out.server || room >= most || o.tries+1 >= maxTries {
+		return false
+	}
+	o.tries++
+	o.room = min(growth*room, most)
+	out.removeFromBucketLocked(o)
+	o.xid = out.nextXIDLocked()
+	out.addToBucketLocked(o)
+	return true
+}
+
+// stampXID writes the call's XID into its message. No peer can reach that any more, and its Send has
+// completed.
+func (o *outCall) stampXID(xid uint32) {
+	if o.xid != o.req.XID {
+		o.req.Call.SetXID(xid)
+	}
+}
+
 // requeue puts a call without outstanding work in front of the queue, with its credit. It returns
 // false after a cancellation, or the end of the connection: then the call is done.
 func (o *outCall) requeue() bool {
@@ -99,6 +129,7 @@ func (o *outCall) requeue() bool {
 		out.retrying--
 		o.live = false
 	default:
+		o.stampXID(o.xid)
 		o.unread, o.queued, o.credited = true, true, true
 		out.pushLocked(o)
 	}

@@ -124,13 +124,11 @@ func alignFor(limit int) int {
 	return min(1<<(bits.Len(uint(limit/8))-1), padded.MaxAlign)
 }
 
-// retryOldForms decides whether a call is sent again without the forms that the peer may not have.
-// The peer has answered ERR_CHUNK to version 1.
-func (o *outCall) retryOldForms(e *RemoteError) bool {
+// withoutOldForms decides whether a call is sent again without the forms that the peer may not
+// have. The peer has answered ERR_CHUNK to version 1.
+func (o *outCall) withoutOldForms() bool {
 	s, b := o.out.rfc5666, &o.build
 	switch {
-	case e.Code != wire.ErrChunk:
-		return false
 	case b.padding != (padded.Rule{}):
 		s.align.Store(0)
 	case b.omitted:

@@ -431,7 +431,7 @@ func (x *transcript) knows(args []string) error {
 	return nil
 }
 
-// call submits a move: args=1,2 results=3 how=0 memory=2 split=2 inline.
+// call submits a move: args=1,2 results=3 how=0 memory=2 split=2 inline bound=100 estimated.
 func (x *transcript) call(args []string) error {
 	x.m = move{}
 	ints := func(s string) (v []int) {
@@ -440,7 +440,7 @@ func (x *transcript) call(args []string) error {
 		}
 		return v
 	}
-	bound := 0
+	bound, estimated := 0, false
 	for _, a := range args {
 		key, value, _ := strings.Cut(a, "=")
 		switch key {
@@ -458,6 +458,8 @@ func (x *transcript) call(args []string) error {
 			x.m.inline = true
 		case "bound":
 			bound = atoi(value)
+		case "estimated":
+			estimated = true
 		default:
 			return fmt.Errorf("unknown key %q", key)
 		}
@@ -473,6 +475,7 @@ func (x *transcript) call(args []string) error {
 	if bound > 0 {
 		r.Plan.MaxReply = bound
 	}
+	r.Plan.Estimated = estimated
 	if err := r.Seal(); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ const maxCreate = 4 + nfs3.PostOpFHLen + nfs3.PostOpAttrLen + nfs3.WccDataLen
 // PROC_UNAVAIL.
 func (nfs3Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
 	p.Results = p.Results[:0]
-	p.MaxReply = 0
+	p.MaxReply, p.Estimated = 0, false
 	if procedure >= nfs3.Procedures {
 		return args, nil
 	}

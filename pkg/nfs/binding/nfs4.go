@@ -56,7 +56,7 @@ func putWalker(w *schema.Walker) {
 // version. Plan then covers the operations before it: the server executes no others.
 func (b nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint32, d *xdr.Decoder) ([]oncrpc.Argument, error) {
 	p.Results = p.Results[:0]
-	p.MaxReply = 0
+	p.MaxReply, p.Estimated = 0, false
 	if procedure != procCompound {
 		return args, nil
 	}
@@ -75,9 +75,12 @@ func (b nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint
 	if err != nil {
 		rest += 8 // result of the unknown operation
 	}
+	harmless := w.Minor == 0 && err == nil
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		spans := w.Spans[op.First:op.Last]
+		harmless = harmless && changesNothing(op.Code)
+		p.Estimated = p.Estimated || estimates(op.Code, spans)
 		size, open := schema.ResultSize(op.Code)
 		if open {
 			size += guess(op, spans)
@@ -98,7 +101,7 @@ func (b nfs4Binding) Plan(p *oncrpc.Plan, args []oncrpc.Argument, procedure uint
 	if b.inlineLinks && !reads {
 		p.Results = p.Results[:0]
 	}
-	p.MaxReply = min(rest, maxRest) + data
+	p.MaxReply, p.Estimated = min(rest, maxRest)+data, p.Estimated && harmless
 	return args, nil
 }
 
@@ -162,6 +165,32 @@ func guess(op *schema.Op, spans []schema.Span) int {
 	}
 }
 
+// estimates reports whether guess may be too small for a short result of an operation that changes
+// nothing (RFC 8267 section 6.3).
+func estimates(code uint32, spans []schema.Span) bool {
+	if code == schema.OpSecInfo {
+		return true
+	}
+	for i := range spans {
+		if code == schema.OpGetAttr && spans[i].Mark == schema.AttrMask {
+			return opens(spans[i].B)
+		}
+	}
+	return false
+}
+
+// changesNothing reports whether an operation of version 4.0 may be executed twice. A COMPOUND of a
+// later minor version takes the next sequence number of a slot, and so cannot be.
+func changesNothing(code uint32) bool {
+	switch code {
+	case schema.OpAccess, schema.OpGetAttr, schema.OpGetFH, schema.OpLookup, schema.OpLookupP, schema.OpNVerify,
+		schema.OpPutFH, schema.OpPutPubFH, schema.OpPutRootFH, schema.OpRead, schema.OpReaddir, schema.OpReadlink,
+		schema.OpRestoreFH, schema.OpSaveFH, schema.OpSecInfo, schema.OpVerify:
+		return true
+	}
+	return false
+}
+
 // attrs returns the maximum length of attribute values; mask has the words of a bitmap4.
 func attrs(mask []byte) int {
 	n := 0
@@ -176,6 +205,18 @@ func attrs(mask []byte) int {
 		}
 	}
 	return n
+}
+
+// opens reports whether mask, the words of a bitmap4, has an attribute without a length limit.
+func opens(mask []byte) bool {
+	for i := 0; i+4 <= len(mask); i += 4 {
+		for word := binary.BigEndian.Uint32(mask[i:]); word != 0; word &= word - 1 {
+			if _, open := schema.AttrSize(uint32(i*8 + bits.TrailingZeros32(word))); open {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func attrGuess(attr uint32) int {

@@ -208,6 +208,40 @@ func TestPlan4Offered(t *testing.T) {
 	}
 }
 
+// TestPlan4Estimated checks which calls may go again with more room: those of version 4.0 that change
+// nothing, and have a result without a bound.
+func TestPlan4Estimated(t *testing.T) {
+	acl, size := getAttr(12), getAttr(4)
+	secinfo := &nfsv4.NfsArgop4_OP_SECINFO{Opsecinfo: nfsv4.Secinfo4args{Name: "x"}}
+	lookup := &nfsv4.NfsArgop4_OP_LOOKUP{Oplookup: nfsv4.Lookup4args{Objname: "x"}}
+	remove := &nfsv4.NfsArgop4_OP_REMOVE{Opremove: nfsv4.Remove4args{Target: "x"}}
+	unknown := args4(t, 0, putFH(8), acl, size)
+	copy(unknown[len(unknown)-20:], []byte{0, 0, 0, 99})
+	for name, c := range map[string]struct {
+		stream []byte
+		want   bool
+	}{
+		"ACL":             {args4(t, 0, putFH(8), acl), true},
+		"owner":           {args4(t, 0, putFH(8), lookup, &nfsv4.NfsArgop4_OP_GETFH{}, getAttr(36)), true},
+		"SECINFO":         {args4(t, 0, putFH(8), secinfo), true},
+		"READ and ACL":    {args4(t, 0, putFH(8), read4(5000), acl, size), true},
+		"bounded":         {args4(t, 0, putFH(8), read4(5000), size), false},
+		"an effect":       {args4(t, 0, putFH(8), acl, remove), false},
+		"an effect first": {args4(t, 0, putFH(8), remove, acl), false},
+		"a slot":          {args4(t, 1, &nfsv4.NfsArgop4_OP_SEQUENCE{}, putFH(8), acl), false},
+		"version 4.2":     {args4(t, 2, putFH(8), acl), false},
+		"unknown":         {unknown, false},
+		"nothing":         {args4(t, 0), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := oncrpc.Plan{Estimated: !c.want}
+			if _, err := nfs4(t).Plan(&p, nil, 1, decoder(c.stream, nil)); err != nil || p.Estimated != c.want {
+				t.Errorf("%v, %v", p.Estimated, err)
+			}
+		})
+	}
+}
+
 func TestPlan4Null(t *testing.T) {
 	p := oncrpc.Plan{Results: []oncrpc.Result{{Max: 1}}, MaxReply: 9}
 	args, err := nfs4(t).Plan(&p, nil, 0, decoder(nil, nil))
