@@ -90,6 +90,7 @@ const (
 	ReasonRoCEv1Only             = "RoCEv1Only"
 	ReasonDeviceNotUsable        = "DeviceNotUsable" // another check fails
 	ReasonMTUMismatch            = "MTUMismatch"     // RDMAReady is True
+	ReasonMemoryReadable         = "MemoryReadable"  // by clients; RDMAReady is True
 	ReasonNetworkNotLayer2       = "NetworkNotLayer2"
 	ReasonDeviceAddressLimit     = "DeviceAddressLimit"
 	ReasonAddressNotHeld         = "AddressNotHeld" // no pod carries the virtual IP

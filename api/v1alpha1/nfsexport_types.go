@@ -143,6 +143,7 @@ type NFSServer struct {
 }
 
 // RDMAServer is an NFS server on RPC-over-RDMA.
+// +kubebuilder:validation:XValidation:rule="!has(self.rfc5666) || !('ReadRead' in self.rfc5666) || self.versions == ['3']",message="rfc5666: ReadRead may have a call executed twice, which sessions and opens do not bear: want versions: [\"3\"], or no ReadRead"
 type RDMAServer struct {
 	// Server is a name or an IP address.
 	// +kubebuilder:validation:MinLength=1
@@ -172,6 +173,14 @@ type RDMAServer struct {
 	// +kubebuilder:default="0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="want 1s to 10m, or 0s for no limit"
 	SoftTimeout Duration `json:"softTimeout,omitempty"`
+	// RFC5666 are forms of RPC-over-RDMA version 1 that only RFC 5666 has, for an old server.
+	// Padding sends messages with padding before long data. ReadRead reads long replies from the
+	// server's memory; it needs versions ["3"]. Configuration asks for inline thresholds by the
+	// Connection Configuration Protocol. Default none.
+	// +kubebuilder:validation:MaxItems=3
+	// +listType=set
+	// +optional
+	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
 }
 
 // Claim is a PersistentVolumeClaim in the gateway's namespace.

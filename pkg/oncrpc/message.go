@@ -168,9 +168,9 @@ const (
 type Binding interface {
 	// Plan reads the arguments of a call, where d stands at the first byte of the procedure's
 	// parameters. It fills in p.Results, p.MaxReply with the bound of the reply's length behind the
-	// RPC reply header, and p.Estimated. Reading consumes the items of the call at the places of eligible
-	// arguments; an item that d.Used() does not count was taken out where that is forbidden. args
-	// receives the positions of all eligible arguments, inline or not.
+	// RPC reply header, and p.Estimated. Reading consumes the items of the call at the places of
+	// eligible arguments; an item that d.Used() does not count was taken out where that is
+	// forbidden. args receives the positions of all eligible arguments, inline or not.
 	Plan(p *Plan, args []Argument, procedure uint32, d *xdr.Decoder) ([]Argument, error)
 	// Results reads the results of a successful reply to a call with plan p, where d stands at the
 	// first byte of the procedure's results. It appends one Found for each entry of p.Results, in

@@ -3,6 +3,7 @@ package rpcrdma
 import (
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rdma"
+	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
 // The exported methods of a server's Conn. They may be called from any goroutine, also after the
@@ -25,7 +26,7 @@ func (c *Conn) Negotiated() Negotiated {
 	}
 	return Negotiated{
 		Version: t.version, Dialect: t.dialect, InlineCall: t.recvLimit, InlineReply: t.sendLimit, Granted: granted,
-		Configured: c.rfc5666.isConfigured(), RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
+		ReadRead: c.exposes() && t.version == wire.Version1, Configured: c.rfc5666.isConfigured(), RemoteInvalidation: t.invalidate, Peer: c.peer, Attributes: c.ep.Attributes(), Own: t.own, Remote: t.peer,
 		Extensions: t.ext, MaxCallTransmissions: calls, MaxReplyTransmissions: max(1, t.sendReplies),
 	}
 }

@@ -61,8 +61,8 @@ type Negotiated struct {
 	MaxCallTransmissions, MaxReplyTransmissions int
 	// Padding is the alignment in bytes of padded calls (RFC 5666 section 3.9), 0 without.
 	Padding int
-	// ReadRead: calls from here leave it to the server to expose long replies (RFC 5666 section
-	// 5.1).
+	// ReadRead: calls of the client leave it to the server to expose long replies (RFC 5666 section
+	// 5.1). At a server: it does so where a call has no room.
 	ReadRead bool
 	// Configured: the Connection Configuration Protocol has set the thresholds (RFC 5666 section
 	// 6).

@@ -97,8 +97,8 @@ func (o *outCall) growLocked() bool {
 	return true
 }
 
-// stampXID writes the call's XID into its message. No peer can reach that any more, and its Send has
-// completed.
+// stampXID writes an XID into the message of a call that has gone out with another one than its
+// user's. No peer can reach the message any more, and its Send has completed.
 func (o *outCall) stampXID(xid uint32) {
 	if o.xid != o.req.XID {
 		o.req.Call.SetXID(xid)

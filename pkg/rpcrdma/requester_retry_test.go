@@ -92,8 +92,8 @@ func TestReplyGrows(t *testing.T) {
 	w.close(c)
 }
 
-// TestCancelGrown cancels a call that went out again: its user gets it back with its own XID, and may
-// send it anew.
+// TestCancelGrown cancels a call that went out again: its user gets it back with its own XID, and
+// may send it anew.
 func TestCancelGrown(t *testing.T) {
 	for tries := range 4 {
 		t.Run(fmt.Sprint(tries), func(t *testing.T) {

@@ -145,6 +145,10 @@ func TestReasons(t *testing.T) {
 			change: speaking(api.Problem{Reason: api.NetworkNotLayer2, Message: "rdma0 is an ipvlan"})},
 		{name: "a full adapter", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonDeviceAddressLimit, words: "its table is full",
 			change: speaking(api.Problem{Reason: api.DeviceAddressLimit, Address: "192.0.2.10", Message: "its table is full"})},
+		{name: "readable memory", pods: true, kind: v1alpha1.ConditionRDMAReady, status: metav1.ConditionTrue, reason: v1alpha1.ReasonMemoryReadable, words: "has ReadRead",
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Transport.RFC5666 = []v1alpha1.RFC5666Form{"ReadRead"}
+			}},
 		{name: "no device in the pod", pods: true, kind: v1alpha1.ConditionRDMAReady, status: no, reason: v1alpha1.ReasonDeviceMissing, words: "pod fast-0: ",
 			change: func(t *testing.T, n *nodes, gw *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
 				virtual(t, n, gw, x)

@@ -83,6 +83,7 @@ func (e *Export) validateBackend(r report) {
 		between(rb.at("mountPort"), s.MountPort, 0, 65535)
 	} else {
 		e.Backend.RDMA.checkProvider(rb)
+		e.Backend.RDMA.checkRFC5666(rb.at("rfc5666"))
 	}
 	checkBackendPath(rb.at("path"), s.Path)
 	if s.Within != "" {
@@ -134,6 +135,13 @@ func (s *RDMAServer) checkProvider(r report) {
 		r.at("verbs").refuse(nil, "are only for provider verbs: leave them out")
 	} else if v != nil {
 		v.validate(r.at("verbs"))
+	}
+}
+
+func (s *RDMAServer) checkRFC5666(r report) {
+	checkForms(r, s.RFC5666)
+	if slices.Contains(s.RFC5666, ReadRead) && !slices.Equal(s.Versions, []NFSVersion{NFSv3}) {
+		r.refuse(string(ReadRead), `may have a call executed twice, which sessions and opens do not bear: want versions: ["3"], or leave it out`)
 	}
 }
 

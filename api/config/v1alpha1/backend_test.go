@@ -49,7 +49,9 @@ func TestRemoteBackends(t *testing.T) {
 		{"{rdma: {server: 192.0.2.1}}",
 			Backend{RDMA: &RDMAServer{Server: "192.0.2.1", Port: 20049, Path: "/", Versions: versions}}, SignAuto, GSSRefuse, RDMA},
 		{"{rdma: {" + all + "}}\n  signHandles: Required",
-			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", nil, []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SignRequired, GSSRefuse, RDMA},
+			Backend{RDMA: &RDMAServer{"fd00::1", 1, "/", "/", "", "", nil, nil, []NFSVersion{NFSv42, NFSv40}, Duration(90 * time.Second)}}, SignRequired, GSSRefuse, RDMA},
+		{`{rdma: {server: filer, versions: ["3"], rfc5666: [ReadRead, Padding]}}`,
+			Backend{RDMA: &RDMAServer{Server: "filer", Port: 20049, Path: "/", RFC5666: []RFC5666Form{ReadRead, Padding}, Versions: []NFSVersion{NFSv3}}}, SignAuto, GSSRefuse, RDMA},
 	} {
 		t.Run(tt.backend, func(t *testing.T) {
 			e := parseOne(t, strings.Replace(remote, "{nfs: {server: filer.example, path: /vol/data}}", tt.backend, 1))
@@ -95,10 +97,14 @@ func TestBackendRefusals(t *testing.T) {
 		{nfs, "{nfs: {}}", "line 6: backend.nfs.server: missing: " + wantHost +
 			"\nline 6: backend.nfs.path: missing: want the absolute path of the server's export, such as /vol/data"},
 		{nfs, "{rdma: {}}", "line 6: backend.rdma.server: missing: " + wantHost},
-		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, verbs, versions, softTimeout`},
+		{nfs, "{rdma: {server: a, mountPort: 1}}", `line 6: backend.rdma.mountPort: unknown field; the fields here are server, port, path, within, provider, device, verbs, rfc5666, versions, softTimeout`},
 		{nfs, "{rdma: {server: a, provider: tcp}}", `line 6: backend.rdma.provider: "tcp": want iwarp or verbs`},
 		{nfs, "{rdma: {server: a, device: mlx5_4}}", `line 6: backend.rdma.device: "mlx5_4": is only for provider verbs: leave it out`},
 		{nfs, "{rdma: {server: a, provider: verbs, device: a/b}}", `line 6: backend.rdma.device: "a/b": want the name of an RDMA device, such as mlx5_4 (rdma link lists them)`},
+		{nfs, "{rdma: {server: a, rfc5666: [Speed]}}", `line 6: backend.rdma.rfc5666[0]: "Speed": want Padding or ReadRead or Configuration`},
+		{nfs, "{rdma: {server: a, rfc5666: [Padding, Padding]}}", `line 6: backend.rdma.rfc5666[1]: "Padding": is listed twice: want each form once`},
+		{nfs, "{rdma: {server: a, rfc5666: [ReadRead]}}",
+			`line 6: backend.rdma.rfc5666: "ReadRead": may have a call executed twice, which sessions and opens do not bear: want versions: ["3"], or leave it out`},
 
 		{"filer.example", "a:2049", `line 6: backend.nfs.server: "a:2049": ` + wantHost + `, without brackets and port`},
 		{"filer.example", `"[::1]"`, `line 6: backend.nfs.server: "[::1]": ` + wantHost + `, without brackets and port`},

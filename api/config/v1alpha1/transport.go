@@ -71,9 +71,13 @@ func (t *Transport) validateRFC5666(r report) {
 	if len(t.RFC5666) > 0 && !slices.Contains(t.RPCRDMAVersions, 1) {
 		r.refuse(t.RFC5666, "are of version 1: want rpcRDMAVersions: [1] or [1, 2], or leave them out")
 	}
-	for i, x := range t.RFC5666 {
+	checkForms(r, t.RFC5666)
+}
+
+func checkForms(r report, forms []RFC5666Form) {
+	for i, x := range forms {
 		oneOf(r.index(i), x, Padding, ReadRead, Configuration)
-		if slices.Contains(t.RFC5666[:i], x) {
+		if slices.Contains(forms[:i], x) {
 			r.index(i).refuse(string(x), "is listed twice: want each form once")
 		}
 	}

@@ -290,6 +290,9 @@ type RDMAServer struct {
 	Device string `json:"device,omitempty"`
 	// Verbs are settings of provider verbs.
 	Verbs *VerbsOptions `json:"verbs,omitempty"`
+	// RFC5666 are the forms of version 1 that only RFC 5666 has, for an old server: Padding,
+	// ReadRead and Configuration. ReadRead requires versions: ["3"]. Default [].
+	RFC5666 []RFC5666Form `json:"rfc5666,omitempty"`
 	// Versions are the NFS versions for clients: any of 3, 4.0, 4.1 and 4.2. Default 3, 4.1 and
 	// 4.2.
 	Versions []NFSVersion `json:"versions"`

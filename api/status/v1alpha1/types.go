@@ -206,6 +206,9 @@ type Remote struct {
 	AskedFrom int `json:"askedFrom,omitempty"`
 	// AskedAddress is the source address of that connection.
 	AskedAddress netip.Addr `json:"askedAddress,omitzero"`
+	// RDMA are the negotiated settings of the latest connection to the server, where the gateway is
+	// the client; nil before the first, and on TCP.
+	RDMA *RDMA `json:"rdma,omitempty"`
 }
 
 // Credits describes an export's RPC-over-RDMA credits.
@@ -260,6 +263,10 @@ type RDMA struct {
 	// Version of RPC-over-RDMA. With several offered versions it is 0 until the client's first
 	// message.
 	Version int `json:"rpcRDMAVersion"`
+	// Dialect is that of version 2, RoundTrip or WorkingGroup.
+	Dialect string `json:"dialect,omitempty"`
+	// RFC5666 are the forms of RFC 5666 in use, nil if none are.
+	RFC5666 *RFC5666 `json:"rfc5666,omitempty"`
 	// Extensions are the version 2 extensions that both sides support.
 	Extensions []string `json:"extensions,omitzero"`
 	// Transmissions are the gateway's limits per message with version 2; a client may have lower
@@ -274,14 +281,25 @@ type RDMA struct {
 	} `json:"inlineThreshold"`
 	// Credits is the current grant.
 	Credits int `json:"credits"`
-	// InUse is the number of calls in flight.
+	// InUse is the number of calls in flight; 0 for a backend.
 	InUse int `json:"creditsInUse"`
-	// ORD is the maximum of outstanding RDMA Reads towards the client.
+	// ORD is the maximum of outstanding RDMA Reads towards the peer.
 	ORD                int  `json:"ord"`
 	RemoteInvalidation bool `json:"remoteInvalidation"`
 	CRC                bool `json:"crc"`
 	// QueuePair is nil with software iWARP.
 	QueuePair *QueuePair `json:"queuePair,omitempty"`
+}
+
+// RFC5666 describes the forms of version 1 that only RFC 5666 has, on one connection.
+type RFC5666 struct {
+	// Padding is the alignment in bytes of padded calls that the client sends; 0 if it sends none,
+	// and always for clients of the gateway.
+	Padding int `json:"padding,omitempty"`
+	// ReadRead means that the client can read long replies in the server's memory.
+	ReadRead bool `json:"readRead,omitempty"`
+	// Configured means that the Connection Configuration Protocol has set the inline thresholds.
+	Configured bool `json:"configured,omitempty"`
 }
 
 // QueuePair identifies a connection's queue pair on an adapter and the path to the client. iWARP

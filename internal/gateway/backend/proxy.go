@@ -10,6 +10,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
+	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/internal/gateway/metric"
 	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/nfs/proxy"
@@ -44,6 +45,7 @@ type settings struct {
 	// extensions of RPC-over-RDMA version 2, on RDMA.
 	extensions rpcrdma.Extensions
 	dialect    wire.Dialect
+	rfc5666    rpcrdma.RFC5666
 }
 
 func settingsOf(x *config.Export) (s settings) {
@@ -63,6 +65,7 @@ func settingsOf(x *config.Export) (s settings) {
 	s.server.Versions = nil
 	if r := x.Backend.RDMA; r != nil {
 		s.provider, s.device, s.verbs = cmp.Or(r.Provider, config.IWARP), r.Device, r.Verbs
+		s.rfc5666 = names.MustRFC5666(r.RFC5666)
 		// The other extensions cost memory: only configured ones are offered.
 		s.dialect = names.MustDialect(x.Transport.Version2Dialect)
 		s.extensions = rpcrdma.TransportProperties | names.MustExtensions(x.Transport.Extensions)
@@ -94,7 +97,7 @@ func openRemote(env *Env, x *config.Export) (_ *remote, err error) {
 	}
 	s := &r.settings.server
 	r.srv, err = proxy.New(proxy.Config{
-		UID: []byte(r.settings.identity), Network: string(r.settings.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.settings.extensions, Dialect: r.settings.dialect,
+		UID: []byte(r.settings.identity), Network: string(r.settings.network), Server: s.Server, Port: s.Port, MountPort: s.MountPort, Path: s.Path, Within: s.Within, Provider: provider, Extensions: r.settings.extensions, Dialect: r.settings.dialect, RFC5666: r.settings.rfc5666,
 		V3: r.settings.v3, Minor: r.settings.minor, Signer: r.signer, GSS: r.settings.gss == config.GSSPassThrough, SoftTimeout: time.Duration(s.SoftTimeout),
 		Access: Rules(x.Access), Pool: env.Pool, WaitLimit: int64(x.Limits.Memory) / 2, Logger: env.Log,
 	})
@@ -129,6 +132,9 @@ func (p *settings) status(st proxy.Status) status.Backend {
 	}
 	if p.network == config.RDMA {
 		s.Kind = "rdma"
+	}
+	if st.RDMA != nil {
+		s.RDMA = conns.RDMAStatus(st.RDMA)
 	}
 	switch { // the backend is healthy all the same
 	case st.MountError == "":

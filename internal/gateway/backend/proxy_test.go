@@ -58,6 +58,10 @@ func TestSameRemote(t *testing.T) {
 	if x.Transport.Extensions = []config.Extension{config.SendBasedPlacement}; far.Same(x) {
 		t.Error("rdma with SendBasedPlacement: same is true")
 	}
+	x.Transport.Extensions = nil
+	if x.Backend.RDMA.RFC5666 = []config.RFC5666Form{config.Padding}; far.Same(x) {
+		t.Error("rdma with Padding: same is true")
+	}
 }
 
 // TestRemoteNoMount checks that a backend with version 4 is healthy without MOUNT. The operator

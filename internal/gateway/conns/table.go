@@ -178,23 +178,33 @@ func (c *conn) status() status.Client {
 		return s
 	}
 	n := c.rdma.Negotiated()
-	s.Network = config.RDMA
-	s.RDMA = &status.RDMA{
-		Provider: n.Attributes.Provider, Version: n.Version,
-		Credits: n.Granted, InUse: c.rdma.InUse(), ORD: n.Attributes.ORD,
+	s.Network, s.RDMA = config.RDMA, RDMAStatus(&n)
+	s.RDMA.InUse = c.rdma.InUse()
+	if n.Version == wire.Version2 {
+		s.RDMA.Properties = &status.PropertiesPair{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
+	}
+	return s
+}
+
+// RDMAStatus describes the negotiated settings of a connection, without properties.
+func RDMAStatus(n *rpcrdma.Negotiated) *status.RDMA {
+	s := &status.RDMA{
+		Provider: n.Attributes.Provider, Version: n.Version, Credits: n.Granted, ORD: n.Attributes.ORD,
 		RemoteInvalidation: n.RemoteInvalidation, CRC: n.Attributes.CRC,
 	}
 	if q := n.Attributes.QueuePair; q != nil {
-		s.RDMA.QueuePair = &status.QueuePair{
+		s.QueuePair = &status.QueuePair{
 			Device: n.Attributes.Device, Port: q.Port, QPN: q.QPN, RemoteQPN: q.RemoteQPN,
 			GID: q.GID, RemoteGID: q.RemoteGID, GIDType: q.GIDType, PathMTU: q.PathMTU,
 		}
 	}
-	s.RDMA.InlineThreshold.Call, s.RDMA.InlineThreshold.Reply = n.InlineCall, n.InlineReply
-	if n.Version == wire.Version2 {
-		s.RDMA.Extensions = names.OfExtensions(n.Extensions)
-		s.RDMA.Transmissions = &status.Transmissions{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
-		s.RDMA.Properties = &status.PropertiesPair{Gateway: properties(&n.Own), Client: properties(&n.Remote)}
+	s.InlineThreshold.Call, s.InlineThreshold.Reply = n.InlineCall, n.InlineReply
+	switch forms := (status.RFC5666{Padding: n.Padding, ReadRead: n.ReadRead, Configured: n.Configured}); {
+	case n.Version == wire.Version2:
+		s.Dialect, s.Extensions = names.Dialect(n.Dialect), names.OfExtensions(n.Extensions)
+		s.Transmissions = &status.Transmissions{Call: n.MaxCallTransmissions, Reply: n.MaxReplyTransmissions}
+	case forms != status.RFC5666{}:
+		s.RFC5666 = &forms
 	}
 	return s
 }

@@ -403,7 +403,7 @@ func TestAggregated(t *testing.T) {
 func TestTransportIsCopied(t *testing.T) {
 	e := export("storage", "data", 0)
 	e.Spec.SignHandles = "Required"
-	e.Spec.Backend = v1alpha1.Backend{RDMA: &v1alpha1.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []v1alpha1.NFSVersion{"4.2"}, SoftTimeout: "5s"}}
+	e.Spec.Backend = v1alpha1.Backend{RDMA: &v1alpha1.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []v1alpha1.NFSVersion{"4.2"}, SoftTimeout: "5s", RFC5666: []v1alpha1.RFC5666Form{"Configuration"}}}
 	e.Spec.Transport = v1alpha1.Transport{
 		RPCRDMAVersions: []int32{2, 1}, InlineThreshold: v1alpha1.InlineThreshold{Call: "8Ki", Reply: "16Ki"},
 		Credits:            v1alpha1.Credits{Policy: "Adaptive", Min: new(int32(4)), Max: 64, Memory: "256Mi"},
@@ -425,7 +425,7 @@ func TestTransportIsCopied(t *testing.T) {
 	if diff := cmp.Diff(want, c.Transport); diff != "" {
 		t.Errorf("transport (-want +got):\n%s", diff)
 	}
-	server := &config.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []config.NFSVersion{config.NFSv42}, SoftTimeout: 5e9}
+	server := &config.RDMAServer{Server: "other.example", Port: 20050, Path: "/x", Versions: []config.NFSVersion{config.NFSv42}, SoftTimeout: 5e9, RFC5666: []config.RFC5666Form{config.Configuration}}
 	if diff := cmp.Diff(server, c.Backend.RDMA); diff != "" {
 		t.Errorf("backend (-want +got):\n%s", diff)
 	}

@@ -174,6 +174,9 @@ func (m *maker) render(x *Export, access []config.AccessRule) *config.Export {
 		if len(b.RDMA.Versions) > 0 {
 			s.Versions = converted[config.NFSVersion](b.RDMA.Versions)
 		}
+		if len(b.RDMA.RFC5666) > 0 {
+			s.RFC5666 = converted[config.RFC5666Form](b.RDMA.RFC5666)
+		}
 		c.Backend.RDMA = &s
 	}
 	if c.Backend.Volume == nil {

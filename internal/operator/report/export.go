@@ -249,6 +249,9 @@ func rdmaReady(x *plan.Export, at []served, holder string, w *workload) metav1.C
 			break
 		}
 	}
+	if slices.Contains(x.Source.Spec.Transport.RFC5666, "ReadRead") && reason == v1alpha1.ReasonServing {
+		reason, text = v1alpha1.ReasonMemoryReadable, text+"; transport.rfc5666 has ReadRead, so a client can read its replies in the pod's memory, and keep that memory in use for up to 30 s a reply: remove ReadRead if no old client needs it"
+	}
 	return condition.True(kind, reason, "%s", text)
 }
 

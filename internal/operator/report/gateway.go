@@ -104,7 +104,7 @@ func gatewayRDMA(p *plan.Plan, exported []*plan.Export, looked map[string]worklo
 			c.Message = "export " + plan.Key(x.Source) + ": " + c.Message
 			return c
 		}
-		if c.Reason == v1alpha1.ReasonMTUMismatch && hint == "" {
+		if c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonServing && hint == "" {
 			reason, hint = c.Reason, "; export "+plan.Key(x.Source)+": "+c.Message
 		}
 		well++

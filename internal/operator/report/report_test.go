@@ -280,6 +280,9 @@ func TestExportConditions(t *testing.T) {
 			reason: "DeviceNotUsable", message: "pod fast-0: mlx5_4 is too hot"},
 		{name: "a client with a larger MTU", see: largePath, kind: "RDMAReady", status: "True", reason: "MTUMismatch",
 			message: "served by 2 pods; pod fast-0: the path MTU of client 192.0.2.77 is 4096, and the active MTU of port 1 of mlx5_4 is 1024, so large messages are lost: give the network interfaces of both, and the switches in between, the same MTU"},
+		{name: "readable memory", edit: readRead, kind: "RDMAReady", status: "True", reason: "MemoryReadable",
+			message: "served by 2 pods; transport.rfc5666 has ReadRead, so a client can read its replies in the pod's memory, and keep that memory in use for up to 30 s a reply: remove ReadRead if no old client needs it"},
+		{name: "readable memory can be mounted", edit: readRead, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "a client with a larger MTU can mount", see: largePath, kind: "Ready", status: "True", reason: "Ready"},
 		{name: "the other pod's device has no GID of the address", virtual: true, edit: onVerbs, see: func(w *env) {
 			carried(api.Problem{})(w)
@@ -395,6 +398,10 @@ func evicted(w *env) {
 	p := w.pod("fast-2")
 	p.Status, p.Pod.Status = nil, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low on memory"}
 	w.seen.Pods = append(w.seen.Pods, p)
+}
+
+func readRead(_ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+	x.Spec.Transport.RFC5666 = []v1alpha1.RFC5666Form{"Padding", "ReadRead"}
 }
 
 func onVerbs(g *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) { g.Spec.Provider = v1alpha1.Verbs }
@@ -551,6 +558,8 @@ func TestGateway(t *testing.T) {
 		{name: "all run", kind: "Programmed", status: "True", reason: "Programmed", message: "all of 2 pods run", pods: "2/2"},
 		{name: "served", kind: "RDMAReady", status: "True", reason: "Serving", message: "1 export served", pods: "2/2"},
 		{name: "room", kind: "ConfigCapacity", status: "True", reason: "CapacitySufficient", message: "the ConfigMap of the pods has room for more exports", pods: "2/2"},
+		{name: "readable memory", edit: readRead, kind: "RDMAReady", status: "True", reason: "MemoryReadable",
+			message: "1 export served; export storage/data: served by 2 pods; transport.rfc5666 has ReadRead, so a client can read its replies in the pod's memory, and keep that memory in use for up to 30 s a reply: remove ReadRead if no old client needs it", pods: "2/2"},
 		{name: "little room", see: func(w *env) { w.plan.Capacity.Used = 839_000 }, kind: "ConfigCapacity", status: "False", reason: "CapacityLow",
 			message: "the configuration of the pods takes more than 80 % of the 1 MiB of a ConfigMap: create another NFSGateway for further exports, or shorten access rules", pods: "2/2"},
 		{name: "no room", see: func(w *env) { w.plan.Capacity.Refused = 1 }, kind: "ConfigCapacity", status: "False", reason: "CapacityExhausted",

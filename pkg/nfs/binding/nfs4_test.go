@@ -208,8 +208,8 @@ func TestPlan4Offered(t *testing.T) {
 	}
 }
 
-// TestPlan4Estimated checks which calls may go again with more room: those of version 4.0 that change
-// nothing, and have a result without a bound.
+// TestPlan4Estimated checks which calls may go again with more room: those of version 4.0 that
+// change nothing, and have a result without a bound.
 func TestPlan4Estimated(t *testing.T) {
 	acl, size := getAttr(12), getAttr(4)
 	secinfo := &nfsv4.NfsArgop4_OP_SECINFO{Opsecinfo: nfsv4.Secinfo4args{Name: "x"}}

@@ -31,7 +31,7 @@ func (s *Server) newUpstream() (*upstream.Backend, error) {
 	if s.cfg.Network == "rdma" {
 		cfg.Dialer = &upstream.RDMA{Provider: s.cfg.Provider, Address: s.address(), Config: rpcrdma.Config{
 			Pool: s.cfg.Pool, Bindings: binding.For, RemoteInvalidation: true, Logger: s.log,
-			Versions: []int{wire.Version1, wire.Version2}, Extensions: s.cfg.Extensions, Dialect: s.cfg.Dialect,
+			Versions: []int{wire.Version1, wire.Version2}, Extensions: s.cfg.Extensions, Dialect: s.cfg.Dialect, RFC5666: s.cfg.RFC5666,
 		}}
 	}
 	return upstream.New(cfg)

@@ -62,6 +62,9 @@ type Config struct {
 	Extensions rpcrdma.Extensions
 	// Dialect is that of version 2; nil means wire.V2RoundTrip.
 	Dialect wire.Dialect
+	// RFC5666 are forms of RPC-over-RDMA version 1 for a backend on network "rdma". ReadRead needs
+	// Minor to be empty: it may have a call executed twice.
+	RFC5666 rpcrdma.RFC5666
 
 	// V3 and Minor are the offered versions: 3, and 4.0 to 4.2.
 	V3    bool
@@ -122,6 +125,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf(`nfs proxy: Network is %q, want "tcp" or "rdma"`, cfg.Network)
 	case cfg.Network == "rdma" && cfg.Provider == nil:
 		return nil, errors.New("nfs proxy: Provider is required for network rdma")
+	case cfg.RFC5666&rpcrdma.ReadRead != 0 && cfg.Minor != [3]bool{}:
+		return nil, errors.New("nfs proxy: RFC5666 has ReadRead, want no Minor")
 	case !cfg.V3 && cfg.Minor == [3]bool{}:
 		return nil, errors.New("nfs proxy: V3 or Minor is required")
 	case len(cfg.Path) > nfs3.MaxMountPath || len(cfg.Path) == 0 || cfg.Path[0] != '/':

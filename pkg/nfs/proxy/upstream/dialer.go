@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -119,6 +120,19 @@ type RDMA struct {
 	Address string
 	// Config is used for each connection. Dial sets Handler and Batch.
 	Config rpcrdma.Config
+
+	latest atomic.Pointer[rpcrdma.Client]
+}
+
+// Negotiated returns the values agreed for the latest connection, which may have ended; nil before
+// the first.
+func (t *RDMA) Negotiated() *rpcrdma.Negotiated {
+	c := t.latest.Load()
+	if c == nil {
+		return nil
+	}
+	n := c.Negotiated()
+	return &n
 }
 
 // Dial implements [Dialer]. The provider chooses the local port.
@@ -129,6 +143,7 @@ func (t *RDMA) Dial(ctx context.Context, _ int, p Peer) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.latest.Store(c)
 	return rdmaConn{c}, nil
 }
 

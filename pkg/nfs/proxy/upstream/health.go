@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice.dev/sluice/pkg/oncrpc"
+	"sluice.dev/sluice/pkg/rpcrdma"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -31,6 +32,9 @@ type Status struct {
 	OrphanedBytes int64 // of unanswered calls whose client has disconnected
 	Ports         int   // source ports below 1024 in use
 
+	// RDMA are the values agreed for the latest connection on RPC-over-RDMA, otherwise nil.
+	RDMA *rpcrdma.Negotiated
+
 	// Counters since New.
 	Dials, DialErrors uint64 // attempts to connect
 	Resends           uint64 // calls sent again on another connection
@@ -47,6 +51,9 @@ func (b *Backend) Status() Status {
 		Connections: int(c.connected.Load()), WaitBytes: b.waiting.Load(), OrphanedBytes: b.orphaned.Load(), Ports: b.ports.inUse(),
 		Dials: c.dials.Load(), DialErrors: c.dialErrors.Load(), Resends: c.resends.Load(), SoftTimeouts: c.softTimeouts.Load(),
 		Superseded: c.superseded.Load(), Overloads: c.overloads.Load(), OtherPorts: c.otherPorts.Load(),
+	}
+	if d, ok := b.cfg.Dialer.(*RDMA); ok {
+		s.RDMA = d.Negotiated()
 	}
 	b.mu.Lock()
 	s.Links, s.Detached = len(b.conns), len(b.detached)
