@@ -66,19 +66,11 @@ WRITE, READ, RESPONSE, SEND, SEND_INVALIDATE, TERMINATE = 0, 1, 2, 3, 4, 7
 class Endpoint:
     """An iWARP connection (RFC 5044, 5041, 5040, 6581)."""
 
-    def __init__(self, address):
-        host, port = address.rsplit(":", 1)
-        self.sock = socket.create_connection((host, int(port)), 20)
+    peer = "server"
+
+    def __init__(self, sock):
+        self.sock = sock
         self.buf = b""
-        private = bytes.fromhex("f6ab0e1801000303")  # RFC 8797: 4096 bytes both ways
-        request = struct.pack(">HH", 16, 16) + private
-        self.sock.sendall(b"MPA ID Req Frame" + struct.pack(">BBH", 0x50, 2, len(request)) + request)
-        head = self.take(20)
-        expect("MPA reply", head[:16], b"MPA ID Rep Frame")
-        flags, revision, length = struct.unpack(">BBH", head[16:])
-        expect("MPA revision", revision, 2)
-        expect("CRC, markers and refusal", flags & 0xE0, 0x40)
-        self.private = self.take(length)
         self.msn = {0: 0, 1: 0}
         self.memory = {}  # STag: [bytearray, may be read, may be written]
         self.written = []  # STag, offset, length of each RDMA Write that came
@@ -88,11 +80,23 @@ class Endpoint:
         self.partial = b""
         self.response = None
 
+    def send_mpa(self, key, private):
+        b = struct.pack(">HH", 16, 16) + private  # outstanding RDMA Reads
+        self.sock.sendall(key + struct.pack(">BBH", 0x50, 2, len(b)) + b)
+
+    def take_mpa(self, key):
+        head = self.take(20)
+        expect("MPA frame", head[:16], key)
+        flags, revision, length = struct.unpack(">BBH", head[16:])
+        expect("MPA revision", revision, 2)
+        expect("markers and refusal", flags & 0xA0, 0)
+        return flags, self.take(length)
+
     def take(self, n):
         while len(self.buf) < n:
             more = self.sock.recv(1 << 16)
             if not more:
-                raise Ended("the server closed the connection")
+                raise Ended("the %s closed the connection" % self.peer)
             self.buf += more
         b, self.buf = self.buf[:n], self.buf[n:]
         return b
@@ -102,12 +106,24 @@ class Endpoint:
         b += bytes(-len(b) % 4)
         self.sock.sendall(b + struct.pack("<I", crc32c(b)))
 
-    def untagged(self, op, queue, data):
+    def untagged(self, op, queue, data, invalidate=0):
         self.msn[queue] += 1
-        self.frame(bytes([0x41, 0x40 | op]) + u32(0, queue, self.msn[queue], 0) + data)
+        self.frame(bytes([0x41, 0x40 | op]) + u32(invalidate, queue, self.msn[queue], 0) + data)
 
-    def send(self, data):
-        self.untagged(SEND, 0, data)
+    def send(self, data, invalidate=None):
+        if invalidate is None:
+            self.untagged(SEND, 0, data)
+        else:
+            self.untagged(SEND_INVALIDATE, 0, data, invalidate)
+
+    def tagged(self, op, stag, offset, data, step):
+        for k in range(0, max(len(data), 1), step):
+            flags = 0xC1 if k + step >= len(data) else 0x81
+            self.frame(bytes([flags, 0x40 | op]) + struct.pack(">IQ", stag, offset + k) + data[k:k + step])
+
+    def write(self, segment, data):
+        """Writes to the beginning of a segment of the peer's memory."""
+        self.tagged(WRITE, segment[0], segment[2], data, 1399)
 
     def expose(self, data, read=True, write=True):
         """Exposes memory, and returns a segment (RFC 8166 section 3.4.3)."""
@@ -118,10 +134,10 @@ class Endpoint:
     def find(self, stag, offset, length, index):
         region = self.memory.get(stag)
         if region is None or not region[index]:
-            raise AssertionError("the server used STag %#x, which is not exposed to it" % stag)
+            raise AssertionError("the %s used STag %#x, which is not exposed to it" % (self.peer, stag))
         at = offset - 0x10000 * stag
         if at < 0 or at + length > len(region[0]):
-            raise AssertionError("the server used %d bytes at %d of a region of %d" % (length, at, len(region[0])))
+            raise AssertionError("the %s used %d bytes at %d of a region of %d" % (self.peer, length, at, len(region[0])))
         return region[0], at
 
     def step(self):
@@ -143,6 +159,8 @@ class Endpoint:
                 if last:
                     self.response = None
                 return
+            if not data:  # it wakes a peer
+                return
             mem, at = self.find(stag, offset, len(data), 2)
             mem[at:at + len(data)] = data
             self.written.append((stag, at, len(data)))
@@ -159,13 +177,9 @@ class Endpoint:
             sink, sink_at, size, stag, at = struct.unpack(">IQIIQ", data)
             mem, at = self.find(stag, at, size, 1)
             self.reads += 1
-            piece, step = bytes(mem[at:at + size]), 8192
-            for k in range(0, max(size, 1), step):
-                part = piece[k:k + step]
-                flags = 0xC1 if k + step >= size else 0x81
-                self.frame(bytes([flags, 0x40 | RESPONSE]) + struct.pack(">IQ", sink, sink_at + k) + part)
+            self.tagged(RESPONSE, sink, sink_at, bytes(mem[at:at + size]), 8192)
         elif op == TERMINATE:
-            raise Ended("the server sent Terminate %s" % data[:4].hex())
+            raise Ended("the %s sent Terminate %s" % (self.peer, data[:4].hex()))
         else:
             raise AssertionError("opcode %d" % op)
 
@@ -175,7 +189,7 @@ class Endpoint:
         return self.messages.pop(0)
 
     def read(self, segment):
-        """Reads a segment of the server's memory."""
+        """Reads a segment of the peer's memory."""
         stag, length, offset = segment
         self.response = bytearray(length)
         sink = self.response
@@ -187,6 +201,8 @@ class Endpoint:
     def close(self):
         self.sock.close()
 
+
+PRIVATE = bytes.fromhex("f6ab0e1801000303")  # RFC 8797: 4096 bytes both ways
 
 # Procedures of RPC-over-RDMA (RFC 5666 section 4.3)
 MSG, NOMSG, MSGP, DONE, ERROR = range(5)
@@ -229,8 +245,8 @@ class Reader:
         return self.u32(), self.u32(), self.u64()
 
 
-class Reply:
-    """A parsed message from the server."""
+class Message:
+    """A parsed message."""
 
     def __init__(self, b):
         r = Reader(b)
@@ -238,7 +254,12 @@ class Reply:
         expect("version", self.version, 1)
         if self.credits == 0:
             raise AssertionError("0 credits are granted")
-        self.reads, self.writes, self.reply = [], [], None
+        self.reads, self.writes, self.reply, self.padding = [], [], None, None
+        if self.proc == MSGP:
+            self.padding = r.u32(), r.u32()
+        if self.proc == DONE:
+            expect("length of RDMA_DONE", len(b), 16)
+            return
         if self.proc == ERROR:
             self.error = tuple(struct.unpack(">%dI" % (len(r.rest()) // 4), r.rest()))
             return
@@ -269,9 +290,16 @@ def results(payload, xid):
 class Client(Endpoint):
     """Makes calls of RPC, NFS and MOUNT."""
 
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        super().__init__(socket.create_connection((host, int(port)), 20))
+        self.send_mpa(b"MPA ID Req Frame", PRIVATE)
+        flags, _ = self.take_mpa(b"MPA ID Rep Frame")
+        expect("CRC", flags & 0x40, 0x40)
+
     def exchange(self, head, payload, xid):
         self.send(u32(xid, 1, 32) + head + payload)
-        reply = Reply(self.receive())
+        reply = Message(self.receive())
         expect("XID", reply.xid, xid)
         return reply
 
