@@ -58,7 +58,8 @@ type Placement struct {
 const NearArguments = 64 << 10
 
 // HostAuth exchanges proofs of who the hosts are, such as keys or tokens, with the properties of a
-// connection. They are in the clear, without protection against repetition.
+// connection. They are in the clear, without protection against repetition. A connection of version
+// 1, where Config.Versions has it, is made without them.
 type HostAuth struct {
 	// Material is sent to the peer; at most 512 bytes. nil means none.
 	Material []byte
