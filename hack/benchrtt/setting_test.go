@@ -34,6 +34,7 @@ var engines = []engine{
 	{name: "version 2 WorkingGroup", set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.Dialect = []int{2}, wire.V2WorkingGroup }},
 	{name: "version 1 Padding", set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.RFC5666 = []int{1}, rpcrdma.Padding }},
 	{name: "version 1 ReadRead", slower: true, set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.RFC5666 = []int{1}, rpcrdma.ReadRead }},
+	{name: "version 1 Configuration", set: func(cfg *rpcrdma.Config) { cfg.Versions, cfg.RFC5666 = []int{1}, rpcrdma.Configuration }},
 	{name: "version 2 + rtrext", extended: true, set: func(cfg *rpcrdma.Config) {
 		cfg.Versions = []int{2}
 		cfg.Extensions = rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement

@@ -31,6 +31,12 @@ func TestAllocations(t *testing.T) {
 				w.close(cl)
 			})
 		}
+		t.Run(c.name+",working group", func(t *testing.T) {
+			w := newEnv(t, rdmatest.Options{}, workingGroup)
+			cl := w.dial(workingGroup)
+			steady(t, w, cl, &c.m)
+			w.close(cl)
+		})
 	}
 }
 
