@@ -239,6 +239,10 @@ func TestChain(t *testing.T) {
 				second.spoken.only(t, version)
 			}
 			for _, f := range []*front{first, second} {
+				// the first probe may still be under way
+				for start := time.Now(); !f.Status().Healthy && time.Since(start) < time.Minute; {
+					time.Sleep(time.Millisecond)
+				}
 				if st := f.Status(); st.Unreadable != 0 || !st.Healthy {
 					t.Errorf("status: %+v", st)
 				}
