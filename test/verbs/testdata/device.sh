@@ -22,6 +22,7 @@ apart
 rdma_up "$device" g0 "${device}0"
 rdma_up "$device" c0 "${device}1"
 at=10.9.0.1
+[ "$device" != rxe ] || try verbs TOS -kind "$device" -between g1
 . "$TESTDATA/gateway.sh"
 . "$TESTDATA/faults.sh"
 [ -z "$image" ] || . "$TESTDATA/image.sh"
