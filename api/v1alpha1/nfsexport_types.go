@@ -201,8 +201,8 @@ type Claim struct {
 	NFS4 *NFS4 `json:"nfs4,omitempty"`
 }
 
-// NFS4 configures versions 4.1 and 4.2 of a claim. A change of lease, shared or idDomain takes
-// effect when the claim's pod starts next.
+// NFS4 configures versions 4.1 and 4.2 of a claim. A change of lease, shared, sessions or idDomain
+// takes effect when the claim's pod starts next.
 type NFS4 struct {
 	// Lease is how long a client may be silent before others may take its opens and locks: 10s to
 	// 1h. After a start of the pod, clients have as long to reclaim theirs. Default 90s.
@@ -220,6 +220,12 @@ type NFS4 struct {
 	// Then delegations are for reading alone, otherwise for writing too. Default true.
 	// +kubebuilder:default=true
 	Shared *bool `json:"shared,omitempty"`
+	// Sessions is Volatile or Persistent. With Persistent, a call that must not run twice, such as
+	// the removal of a name, is not run again if a client repeats it after a crash of the pod. For
+	// that each such call takes two more syncs of the volume. Default Volatile.
+	// +kubebuilder:default=Volatile
+	// +kubebuilder:validation:Enum=Volatile;Persistent
+	Sessions string `json:"sessions,omitempty"`
 	// IDDomain is a domain such as example.com: clients see owners and groups that the pod knows by
 	// its /etc/passwd and /etc/group as NAME@IDDomain, and others as numbers. It must be that of
 	// the clients (idmapd.conf(5)). Default: numbers alone.

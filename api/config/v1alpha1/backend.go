@@ -121,6 +121,7 @@ func (n *NFS4) validate(r report) {
 	between(r.at("opens"), n.Opens, 0, 1<<20)
 	between(r.at("locks"), n.Locks, 0, 1<<20)
 	between(r.at("delegations"), n.Delegations, -1, 1<<20)
+	oneOf(r.at("sessions"), n.Sessions, SessionsVolatile, SessionsPersistent)
 	if n.IDDomain != "" && !domainName.MatchString(n.IDDomain) {
 		r.at("idDomain").refuse(n.IDDomain, "want a domain, such as example.com")
 	}

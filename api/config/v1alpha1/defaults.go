@@ -52,7 +52,7 @@ func (e *Export) setDefaults() {
 func (r *AccessRule) setDefaults() { r.Mode, r.Squash = ReadOnly, SquashRoot }
 
 func (v *Volume) setDefaults() {
-	v.NFS4 = NFS4{Lease: Duration(90 * time.Second), Clients: 1024, Shared: true}
+	v.NFS4 = NFS4{Lease: Duration(90 * time.Second), Clients: 1024, Shared: true, Sessions: SessionsVolatile}
 }
 
 // DefaultVolume returns a volume with all defaults.

@@ -43,7 +43,7 @@ func wantGood() GatewayConfig {
 				{Network: RDMA, Provider: IWARP, Address: "127.0.0.1:20049", Options: &ListenerOptions{CRC: true}},
 				{Network: TCP, Address: "127.0.0.1:2049"},
 			},
-			Backend: Backend{Volume: &Volume{"/srv/data", NFS4{Lease: Duration(90 * time.Second), Grace: Duration(90 * time.Second), Clients: 1024, Shared: true}}},
+			Backend: Backend{Volume: &Volume{"/srv/data", NFS4{Lease: Duration(90 * time.Second), Grace: Duration(90 * time.Second), Clients: 1024, Shared: true, Sessions: SessionsVolatile}}},
 			Access:  []AccessRule{{AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ReadWrite, SquashNone}},
 			Transport: Transport{
 				RPCRDMAVersions: []int{1}, InlineThreshold: InlineThreshold{4096, 8192},
@@ -88,7 +88,7 @@ exports:
   - network: tcp
     address: "[::1]:0"
   - {network: rdma, provider: verbs, device: mlx5_4, address: "10.0.0.1:2050"}
-  backend: {volume: {path: /, nfs4: {lease: 1m, grace: 2m, clients: 10, opens: 20, locks: 30, delegations: 40, shared: false, idDomain: example.com}}}
+  backend: {volume: {path: /, nfs4: {lease: 1m, grace: 2m, clients: 10, opens: 20, locks: 30, delegations: 40, shared: false, sessions: Persistent, idDomain: example.com}}}
   access:
   - from: {networks: [0.0.0.0/0, '::/0']}
   transport:
@@ -112,7 +112,7 @@ exports:
 				{Network: TCP, Address: "[::1]:0"},
 				{Network: RDMA, Provider: Verbs, Device: "mlx5_4", Address: "10.0.0.1:2050"},
 			},
-			Backend: Backend{Volume: &Volume{"/", NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 10, Opens: 20, Locks: 30, Delegations: 40, IDDomain: "example.com"}}},
+			Backend: Backend{Volume: &Volume{"/", NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 10, Opens: 20, Locks: 30, Delegations: 40, Sessions: SessionsPersistent, IDDomain: "example.com"}}},
 			Access: []AccessRule{{
 				AccessFrom{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}, ReadOnly, SquashRoot,
 			}},
@@ -170,6 +170,7 @@ line 9: exports[0].backend.volume.nfs4.grace: 2h0m0s: want 10s to 1h
 line 9: exports[0].backend.volume.nfs4.clients: 0: want 1 to 65536
 line 9: exports[0].backend.volume.nfs4.opens: -1: want 0 to 1048576
 line 9: exports[0].backend.volume.nfs4.locks: 2000000: want 0 to 1048576`, false},
+		{"path: /srv/data", "path: /srv/data, nfs4: {sessions: Eternal}", `line 9: exports[0].backend.volume.nfs4.sessions: "Eternal": want Volatile or Persistent`, false},
 		{"path: /srv/data", "path: /srv/data, nfs4: {idDomain: a b}", `line 9: exports[0].backend.volume.nfs4.idDomain: "a b": want a domain, such as example.com`, false},
 		{"path: /srv/data", "path: /srv/data, nfs4: {lease: 2m, grace: 90s}", `line 9: exports[0].backend.volume.nfs4.grace: 1m30s: want 2m0s to 1h`, false},
 		{"path: /srv/data", "", `line 9: exports[0].backend.volume.path: missing: want an absolute path, such as /srv/data`, false},

@@ -27,7 +27,7 @@ func TestSparse(t *testing.T) {
 	d := plain("d", "2051")
 	d.UID, d.Backend = "", Backend{Volume: DefaultVolume("/srv/data")}
 	e := plain("e", "2052")
-	e.UID, e.Backend = "", Backend{Volume: &Volume{Path: "/srv/e", NFS4: NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 3, Opens: 4, Locks: 5, Delegations: 6}}}
+	e.UID, e.Backend = "", Backend{Volume: &Volume{Path: "/srv/e", NFS4: NFS4{Lease: Duration(time.Minute), Grace: Duration(2 * time.Minute), Clients: 3, Opens: 4, Locks: 5, Delegations: 6, Sessions: SessionsPersistent}}}
 	b.UID = "0123-4568"
 	b.Listeners[0].Options = &ListenerOptions{Spin: Duration(time.Millisecond)}
 	b.Backend = Backend{RDMA: &RDMAServer{Server: "other.example", Port: 20049, Path: "/x", Versions: []NFSVersion{NFSv42}, SoftTimeout: Duration(time.Minute)}}

@@ -240,6 +240,11 @@ type NFS4 struct {
 	// start, in the directory .sluice-clients of Path, which clients cannot see. So a gateway on
 	// another host goes on. Default false: in StateDir. A change takes effect at the next start.
 	RecordsOnVolume bool `json:"recordsOnVolume,omitempty"`
+	// Sessions is Volatile, the default, or Persistent. With Persistent, a call that must not run
+	// twice, such as the removal of a name, does not run again when a client repeats it after a
+	// crash. The call and its reply are written to stable storage, beside the records of clients,
+	// which takes two more syncs. A change takes effect at the next start.
+	Sessions Sessions `json:"sessions"`
 	// IDDomain is a domain such as example.com: clients see owners and groups that this host knows
 	// as NAME@IDDomain, and others as numbers. It must be that of the clients (idmapd.conf(5)).
 	// Clients may always set numbers. Empty, the default, means numbers alone. A change takes
@@ -486,6 +491,15 @@ const (
 	NFSv40 NFSVersion = "4.0"
 	NFSv41 NFSVersion = "4.1"
 	NFSv42 NFSVersion = "4.2"
+)
+
+// Sessions selects whether NFSv4 sessions answer repeated calls after a crash.
+type Sessions string
+
+// Values of Sessions.
+const (
+	SessionsVolatile   Sessions = "Volatile"
+	SessionsPersistent Sessions = "Persistent"
 )
 
 // SignHandles selects whether file handles get a keyed tag, so that the gateway accepts only

@@ -117,6 +117,7 @@ func nfs4Config(x *config.Export) *server.NFS4Config {
 	return &server.NFS4Config{
 		Lease: time.Duration(n.Lease), Grace: time.Duration(n.Grace), Clients: n.Clients, Opens: n.Opens, Locks: n.Locks,
 		Delegations: n.Delegations, Unshared: !n.Shared, RecordsInRoot: n.RecordsOnVolume, IDDomain: n.IDDomain,
+		PersistentSessions: n.Sessions == config.SessionsPersistent,
 	}
 }
 

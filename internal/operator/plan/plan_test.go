@@ -744,11 +744,11 @@ func TestClaimNFS4(t *testing.T) {
 		set  *v1alpha1.NFS4
 		want config.NFS4
 	}{
-		{nil, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true}},
-		{&v1alpha1.NFS4{}, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true}},
+		{nil, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true, Sessions: config.SessionsVolatile}},
+		{&v1alpha1.NFS4{}, config.NFS4{Lease: config.Duration(90 * time.Second), Grace: config.Duration(90 * time.Second), Clients: 1024, Shared: true, Sessions: config.SessionsVolatile}},
 		{
-			&v1alpha1.NFS4{Lease: "1m", Delegations: -1, Shared: &shared, IDDomain: "example.com"},
-			config.NFS4{Lease: config.Duration(time.Minute), Grace: config.Duration(time.Minute), Clients: 1024, Delegations: -1, IDDomain: "example.com"},
+			&v1alpha1.NFS4{Lease: "1m", Delegations: -1, Shared: &shared, Sessions: "Persistent", IDDomain: "example.com"},
+			config.NFS4{Lease: config.Duration(time.Minute), Grace: config.Duration(time.Minute), Clients: 1024, Delegations: -1, Sessions: config.SessionsPersistent, IDDomain: "example.com"},
 		},
 	} {
 		e := claimExport("e", "data", "", 0)

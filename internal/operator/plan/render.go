@@ -139,6 +139,7 @@ func NodeAddresses(n *corev1.Node) (out []netip.Addr) {
 func nfs4(c *config.NFS4, s *v1alpha1.NFS4) {
 	c.Lease = cmp.Or(config.Duration(s.Lease.Duration()), c.Lease)
 	c.Delegations, c.IDDomain = int(s.Delegations), s.IDDomain
+	c.Sessions = cmp.Or(config.Sessions(s.Sessions), c.Sessions)
 	if s.Shared != nil {
 		c.Shared = *s.Shared
 	}

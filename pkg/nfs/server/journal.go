@@ -286,9 +286,7 @@ func (o *op) begun() {
 	if !o.repeated {
 		o.s.replies.journal.begin(o.cached, &o.now, &o.record)
 	}
-	if o.s.cfg.intended != nil {
-		o.s.cfg.intended()
-	}
+	o.s.cfg.intended()
 }
 
 // gone reports whether an interrupted REMOVE or RENAME has had its effect: its name no longer leads

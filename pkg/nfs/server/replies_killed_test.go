@@ -27,8 +27,9 @@ const (
 	killedEnv = "SERVER_TEST_KILLED"
 	exportDir = "export"
 	stateDir  = "state"
-	// A file of the first two names stops the child at that point; it answers with the third.
+	// A file of a name with hold stops the child at that point; it answers with held.
 	holdIntended, holdSync, held = "hold-intended", "hold-sync", "held"
+	holdMaking, holdAnswered     = "hold-making", "hold-answered"
 )
 
 // TestKilledChild is the server for TestKilled.
@@ -43,7 +44,8 @@ func TestKilledChild(t *testing.T) {
 			select {}
 		}
 	}
-	cfg := Config{Root: filepath.Join(top, exportDir), StateDir: filepath.Join(top, stateDir), Access: everyone, intended: func() { hold(holdIntended) }}
+	cfg := Config{Root: filepath.Join(top, exportDir), StateDir: filepath.Join(top, stateDir), Access: everyone, NFS4: &NFS4Config{PersistentSessions: true}}
+	cfg.intended, cfg.making, cfg.answered = func() { hold(holdIntended) }, func() { hold(holdMaking) }, func() { hold(holdAnswered) }
 	cfg.Files.Sync = func(int, vfs.SyncKind) error { hold(holdSync); return nil }
 	s, err := New(cfg)
 	if err != nil {

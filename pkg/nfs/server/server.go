@@ -83,7 +83,9 @@ type Config struct {
 	// Logger gets messages for the administrator; nil discards them.
 	Logger *slog.Logger
 
-	intended func() // for tests: called after a call was recorded and before it runs
+	// For tests: called after a call was recorded and before it runs, before a new object is
+	// recorded, and after the reply was recorded.
+	intended, making, answered func()
 }
 
 // Server serves one export. Its methods may be called concurrently.
@@ -110,6 +112,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.AnonGID == 0 {
 		cfg.AnonGID = 65534
+	}
+	for _, f := range [...]*func(){&cfg.intended, &cfg.making, &cfg.answered} {
+		if *f == nil {
+			*f = func() {}
+		}
 	}
 	if cfg.Workers < 0 {
 		return nil, fmt.Errorf("nfs server: Workers is %d, must not be negative", cfg.Workers)
@@ -213,6 +220,11 @@ func (s *Server) key() ([]byte, error) {
 func (s *Server) SetKeys(keys [][]byte) error {
 	if err := s.fs.SetKeys(keys); err != nil {
 		return fmt.Errorf("nfs server: %w", err)
+	}
+	if s.v4 != nil && s.v4.journal != nil {
+		if err := s.v4.journal.setIdentity(s.fs.Root().Handle().Bytes()); err != nil {
+			return fmt.Errorf("nfs server: session journal: %w", err)
+		}
 	}
 	if j := s.replies.journal; j != nil {
 		// A later process identifies the journal by the root's new handle.

@@ -21,6 +21,7 @@ type v4Server struct {
 	owner, scope []byte
 	maxResponse  int
 	records      *clientRecords
+	journal      *sessionJournal                 // nil: no session is persistent
 	operations   [nfs4.Operations]operationCount // the first has unknown operations
 	callbacks    callbacks
 	parking      parking
@@ -47,6 +48,9 @@ type NFS4Config struct {
 	// RecordsInRoot keeps the records of clients in a directory of Config.Root that clients cannot
 	// see, instead of Config.StateDir: so a server on another host goes on.
 	RecordsInRoot bool
+	// PersistentSessions grants CREATE_SESSION4_FLAG_PERSIST: beside the records of clients, the
+	// server keeps calls that must not run twice, and their replies, on stable storage.
+	PersistentSessions bool
 	// IDDomain is the domain of owners' names: users and groups of this host are NAME@IDDomain.
 	// Empty: owners are numbers.
 	IDDomain string
@@ -78,6 +82,7 @@ func newV4Server(s *Server) *v4Server {
 	now := time.Now()
 	var owners [][]byte
 	v.records, owners = openClientRecords(s)
+	v.journal = openV4Journal(s)
 	cfg := *s.cfg.NFS4
 	cfg.defaults()
 	v.unshared, v.idDomain, v.leases = cfg.Unshared, cfg.IDDomain, make(chan struct{})
@@ -140,6 +145,9 @@ func (v *v4Server) close() {
 	v.callbacks.close()
 	v.state.End()
 	v.settle()
+	if v.journal != nil {
+		_ = v.journal.close()
+	}
 }
 
 // settle closes the resources of ended state, removes the records of ended clients, sends recalls,
@@ -182,25 +190,25 @@ func init() {
 		nfs4.OpTestStateID:       {run: (*compound).testStateID},
 		nfs4.OpFreeStateID:       {run: (*compound).freeStateID},
 
-		nfs4.OpPutFH:     {run: (*compound).putFH},
-		nfs4.OpPutRootFH: {run: (*compound).putRootFH},
-		nfs4.OpPutPubFH:  {run: (*compound).putRootFH},
-		nfs4.OpGetFH:     {run: (*compound).getFH, fh: true},
-		nfs4.OpSaveFH:    {run: (*compound).saveFH, fh: true},
-		nfs4.OpRestoreFH: {run: (*compound).restoreFH},
+		nfs4.OpPutFH:     {run: (*compound).putFH, query: true},
+		nfs4.OpPutRootFH: {run: (*compound).putRootFH, query: true},
+		nfs4.OpPutPubFH:  {run: (*compound).putRootFH, query: true},
+		nfs4.OpGetFH:     {run: (*compound).getFH, fh: true, query: true},
+		nfs4.OpSaveFH:    {run: (*compound).saveFH, fh: true, query: true},
+		nfs4.OpRestoreFH: {run: (*compound).restoreFH, query: true},
 
-		nfs4.OpGetAttr:       {run: (*compound).getAttr, fh: true},
+		nfs4.OpGetAttr:       {run: (*compound).getAttr, fh: true, query: true},
 		nfs4.OpSetAttr:       {run: (*compound).setAttr, fh: true, changes: true},
-		nfs4.OpVerify:        {run: (*compound).verify, fh: true},
-		nfs4.OpNVerify:       {run: (*compound).nVerify, fh: true},
-		nfs4.OpAccess:        {run: (*compound).access, fh: true},
-		nfs4.OpLookup:        {run: (*compound).lookup, fh: true},
-		nfs4.OpLookupP:       {run: (*compound).lookupP, fh: true},
+		nfs4.OpVerify:        {run: (*compound).verify, fh: true, query: true},
+		nfs4.OpNVerify:       {run: (*compound).nVerify, fh: true, query: true},
+		nfs4.OpAccess:        {run: (*compound).access, fh: true, query: true},
+		nfs4.OpLookup:        {run: (*compound).lookup, fh: true, query: true},
+		nfs4.OpLookupP:       {run: (*compound).lookupP, fh: true, query: true},
 		nfs4.OpCreate:        {run: (*compound).create, fh: true, changes: true},
 		nfs4.OpRemove:        {run: (*compound).remove, fh: true, changes: true},
 		nfs4.OpRename:        {run: (*compound).rename, fh: true, savedFH: true, changes: true},
 		nfs4.OpLink:          {run: (*compound).link, fh: true, savedFH: true, changes: true},
-		nfs4.OpReadlink:      {run: (*compound).readlink, fh: true},
+		nfs4.OpReadlink:      {run: (*compound).readlink, fh: true, query: true},
 		nfs4.OpSecInfo:       {run: (*compound).secInfo, fh: true},
 		nfs4.OpSecInfoNoName: {run: (*compound).secInfoNoName, fh: true},
 		nfs4.OpReaddir:       {run: (*compound).readdir, fh: true},
@@ -225,9 +233,9 @@ func init() {
 		nfs4.OpOffloadCancel: {run: (*compound).offloadCancel, fh: true},
 		nfs4.OpCopy:          {run: (*compound).copy, fh: true, savedFH: true, changes: true},
 		nfs4.OpClone:         {run: (*compound).clone, fh: true, savedFH: true, changes: true},
-		nfs4.OpGetXattr:      {run: (*compound).getXattr, fh: true},
+		nfs4.OpGetXattr:      {run: (*compound).getXattr, fh: true, query: true},
 		nfs4.OpSetXattr:      {run: (*compound).setXattr, fh: true, changes: true},
-		nfs4.OpListXattrs:    {run: (*compound).listXattrs, fh: true},
+		nfs4.OpListXattrs:    {run: (*compound).listXattrs, fh: true, query: true},
 		nfs4.OpRemoveXattr:   {run: (*compound).removeXattr, fh: true, changes: true},
 	}
 }

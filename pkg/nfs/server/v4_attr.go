@@ -292,6 +292,7 @@ func (c *compound) compare(same, other nfs4.Status) nfs4.Status {
 	if !c.mayWait {
 		return wait
 	}
+	c.guarded = true
 	var a nfs4.VerifyArgs
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
@@ -442,7 +443,9 @@ func (c *compound) apply(a *nfs4.SetAttrArgs, set *setAttrs) (st nfs4.Status) {
 		default:
 			return nfs4.ErrInval
 		}
-		if set.Opened, st = c.ioState(&a.StateID, state.Write); st != nfs4.OK {
+		if c.dead {
+			set.Opened = true // as the record of the truncation says
+		} else if set.Opened, st = c.ioState(&a.StateID, state.Write); st != nfs4.OK {
 			return st
 		}
 	}
@@ -452,6 +455,20 @@ func (c *compound) apply(a *nfs4.SetAttrArgs, set *setAttrs) (st nfs4.Status) {
 	}
 	if st := c.conflict(c.cur, use); st != nfs4.OK {
 		return st
+	}
+	if set.SetSize || c.guarded {
+		if err := c.cur.Stat(&c.stat); err != nil {
+			return status4(err)
+		}
+		if st := c.intendNode(c.cur, &c.stat); st != nfs4.OK {
+			return st
+		}
+	}
+	if c.dead {
+		if !c.changedBefore() {
+			return nfs4.ErrDelay
+		}
+		set.SetSize = false // others may have written since
 	}
 	c.wcc = vfs.Wcc{}
 	if err := c.s.fs.SetAttr(c.cur, &set.Attrs, &c.cred, nil, &c.wcc); err != nil {

@@ -47,6 +47,15 @@ type compound struct {
 	// bound is the session whose back channel the call has changed.
 	bound nfs4.SessionID
 
+	// operations is where the operations behind SEQUENCE begin, argsAt where the present one does.
+	operations, argsAt int
+	// intent is the record of an operation that must not run twice, of a persistent session. dead:
+	// it is that of an earlier process, and the COMPOUND is its retry.
+	intent *intent
+	dead   bool
+	// guarded: the COMPOUND has a VERIFY or NVERIFY so far.
+	guarded bool
+
 	retry  []byte   // memory for a cached reply
 	pieces [][]byte // memory for a reply to cache
 
@@ -75,6 +84,8 @@ type operation struct {
 	changes bool
 	// sessionless: it may stand alone, without SEQUENCE.
 	sessionless bool
+	// query: it changes nothing and needs no state.
+	query bool
 }
 
 // startReply is the memory that a reply begins with. It grows by need.
@@ -93,7 +104,7 @@ func (s *Server) compoundOf(call *oncrpc.Call) *compound {
 		call.Scratch = c
 	}
 	c.s, c.call, c.index, c.status, c.mayWait = s, call, 0, nfs4.OK, false
-	c.cached, c.uncached = false, false
+	c.cached, c.uncached, c.dead, c.guarded = false, false, false, false
 	c.waitFor, c.patience = state.FileID{}, patience{}
 	c.now = time.Now()
 	c.opBegin = c.now
@@ -179,6 +190,7 @@ func (c *compound) proceed() {
 // step runs an operation, and writes its result. On false it would wait.
 func (c *compound) step() bool {
 	before := *c.d
+	c.argsAt = before.Pos()
 	number := nfs4.Op(c.d.Uint32())
 	st := c.admit(number)
 	if number >= nfs4.Operations || !number.Known(c.head.Minor) {
@@ -247,6 +259,8 @@ func (c *compound) admit(number nfs4.Op) nfs4.Status {
 		return nfs4.ErrNoFileHandle
 	case op.changes && c.readOnly:
 		return nfs4.ErrROFS
+	case c.dead && c.index > c.intent.index && !op.query:
+		return nfs4.ErrDelay // in a new session
 	}
 	size, _ := schema.ResultSize(uint32(number))
 	if !c.need(size) {
@@ -289,6 +303,9 @@ func (c *compound) respond() {
 func (c *compound) finish() {
 	c.call.EndReply()
 	c.s.v4.settle()
+	if c.intent != nil {
+		c.recordReply()
+	}
 	if c.session != nil {
 		var reply []byte
 		if c.slot.Cache() && c.call.Status.OK() {
@@ -335,6 +352,9 @@ func (c *compound) end() {
 			n.Release()
 		}
 	}
+	if c.intent != nil {
+		c.endIntent()
+	}
 	c.cur, c.saved = nil, nil
 	c.curState, c.savedState = nfs4.StateID{}, nfs4.StateID{}
 	c.query, c.ask = nil, nil
@@ -351,9 +371,13 @@ func (c *compound) sequence() nfs4.Status {
 	if a.Decode(c.d); c.d.Err() != nil {
 		return nfs4.ErrBadXDR
 	}
+	c.operations = c.d.Pos()
 	q := state.Request{Ops: c.head.Count, Size: c.call.Len(), Reply: c.e.Pos() + sequenceLen, Hash: c.hash(), Conn: c.call.Conn}
 	r, st := c.s.v4.state.Sequence(&a, &q, c.retry[:0], c.now)
-	if st != nfs4.OK {
+	switch {
+	case st == nfs4.ErrBadSession && c.s.v4.journal != nil:
+		return c.resume(&a)
+	case st != nfs4.OK:
 		return st
 	}
 	if r.Replay { // RFC 8881 section 2.10.6.1.3
@@ -390,7 +414,13 @@ func (c *compound) hash() uint64 {
 	h.SetSeed(hashSeed)
 	_ = h.WriteByte(byte(c.head.Minor))
 	_ = h.WriteByte(byte(c.head.Count)) // more are refused
-	at, left := c.d.Pos(), maxHashed
+	c.eachHashed(maxHashed, func(b []byte) { _, _ = h.Write(b) })
+	return h.Sum64()
+}
+
+// eachHashed passes at most left bytes of the operations behind SEQUENCE to f, in pieces.
+func (c *compound) eachHashed(left int, f func([]byte)) {
+	at := c.operations
 	if len(c.call.Items) > 0 {
 		left = min(left, c.call.Items[0].Position-at)
 	}
@@ -400,9 +430,8 @@ func (c *compound) hash() uint64 {
 		b = b[skip:]
 		b = b[:min(len(b), left)]
 		left -= len(b)
-		_, _ = h.Write(b)
+		f(b)
 	}
-	return h.Sum64()
 }
 
 // answerCached answers a retry with the cached reply.

@@ -143,6 +143,12 @@ func (c *compound) create() nfs4.Status {
 	}
 	c.initial(c.cur, &set)
 	c.wcc = vfs.Wcc{}
+	if st := c.intendNew(c.cur, &c.name); st != nfs4.OK {
+		return st
+	}
+	if c.dead {
+		return c.createdBefore(set.Mask)
+	}
 	n, err := c.makeObject(a, &set.Attrs)
 	if err != nil {
 		return status4(err)
@@ -154,6 +160,18 @@ func (c *compound) create() nfs4.Status {
 		}
 	}
 	res := nfs4.CreateRes{Change: changeInfo(&c.wcc), Set: c.created(set.Mask)}
+	res.Encode(c.e)
+	return nfs4.OK
+}
+
+// createdBefore answers a retry of CREATE.
+func (c *compound) createdBefore(mask nfs4.Bitmap) nfs4.Status {
+	n := c.madeBefore(c.cur)
+	if n == nil {
+		return nfs4.ErrDelay
+	}
+	res := nfs4.CreateRes{Change: changeBefore(c.cur), Set: c.created(mask)}
+	c.setCur(n)
 	res.Encode(c.e)
 	return nfs4.OK
 }
@@ -194,6 +212,17 @@ func (c *compound) remove() nfs4.Status {
 	}
 	if n != nil {
 		defer n.Release()
+	}
+	if st := c.intendName(c.cur, &c.name); st != nfs4.OK {
+		return st
+	}
+	if c.dead {
+		if !c.removedBefore() || c.cur.Sync(false) != nil {
+			return nfs4.ErrDelay
+		}
+		res := nfs4.RemoveRes{Change: changeBefore(c.cur)}
+		res.Encode(c.e)
+		return nfs4.OK
 	}
 	c.wcc = vfs.Wcc{}
 	err := c.s.fs.Remove(c.cur, &c.name, &c.cred, &c.wcc)
@@ -244,6 +273,17 @@ func (c *compound) rename() nfs4.Status {
 			defer n.Release()
 		}
 	}
+	if st := c.intendName(c.saved, &c.name); st != nfs4.OK {
+		return st
+	}
+	if c.dead {
+		if !c.renamedBefore(c.cur, &c.name2) || errors.Join(c.cur.Sync(false), c.saved.Sync(false)) != nil {
+			return nfs4.ErrDelay
+		}
+		res := nfs4.RenameRes{Source: changeBefore(c.saved), Target: changeBefore(c.cur)}
+		res.Encode(c.e)
+		return nfs4.OK
+	}
 	c.wcc, c.wcc2 = vfs.Wcc{}, vfs.Wcc{}
 	err := c.s.fs.Rename(c.saved, &c.name, c.cur, &c.name2, &c.cred, &c.wcc, &c.wcc2)
 	// Both are directories, so these are about the objects: their types do not fit.
@@ -278,6 +318,17 @@ func (c *compound) link() nfs4.Status {
 	}
 	if st := c.conflict(c.saved, state.UseChange); st != nfs4.OK {
 		return st
+	}
+	if st := c.intendName(c.cur, &c.name); st != nfs4.OK {
+		return st
+	}
+	if c.dead {
+		if !c.linkedBefore(c.saved) || errors.Join(c.saved.Sync(false), c.cur.Sync(false)) != nil {
+			return nfs4.ErrDelay
+		}
+		res := nfs4.LinkRes{Change: changeBefore(c.cur)}
+		res.Encode(c.e)
+		return nfs4.OK
 	}
 	c.wcc = vfs.Wcc{}
 	if err := c.s.fs.Link(c.saved, c.cur, &c.name, &c.cred, &c.wcc); err != nil {

@@ -22,6 +22,9 @@ func (c *compound) open() nfs4.Status {
 	if st := c.checkOpen(a); st != nfs4.OK {
 		return st
 	}
+	if c.dead {
+		return c.openedBefore(a)
+	}
 	if st := c.s.v4.state.MayOpen(c.client, a.Claim == nfs4.ClaimPrevious, c.now); st != nfs4.OK {
 		return st
 	}
@@ -47,6 +50,52 @@ func (c *compound) open() nfs4.Status {
 			return st
 		}
 	}
+	c.setState(r.StateID)
+	r.Encode(c.e)
+	return nfs4.OK
+}
+
+// openedBefore answers a retry of OPEN that created or truncated a file. The open ended with the
+// earlier process, so the client reclaims it.
+func (c *compound) openedBefore(a *nfs4.OpenArgs) nfs4.Status {
+	if !a.Create {
+		return nfs4.ErrDelay
+	}
+	if st := c.component(a.Name, &c.name); st != nfs4.OK {
+		return st
+	}
+	var set setAttrs
+	if a.Mode != nfs4.Exclusive {
+		if st := c.settable(&a.Attrs, &set); st != nfs4.OK {
+			return st
+		}
+	}
+	if st := c.intendNew(c.cur, &c.name); st != nfs4.OK {
+		return st
+	}
+	r := nfs4.OpenRes{StateID: c.oldStateID(), Change: changeBefore(c.cur), Flags: nfs4.OpenLockTypePOSIX, Delegation: noDelegation(a.Access)}
+	n := c.madeBefore(c.cur)
+	switch {
+	case n != nil:
+		if a.Mode == nfs4.Exclusive || a.Mode == nfs4.Exclusive1 {
+			set.Mask = set.Mask.Or(verifierAttrs)
+		}
+		r.AttrSet = c.created(set.Mask)
+	case c.changedBefore():
+		var err error
+		if n, err = c.s.fs.Resolve(c.intent.now.handle[:c.intent.now.n]); err != nil {
+			return nfs4.ErrDelay
+		}
+		if err := n.Sync(false); err != nil {
+			n.Release()
+			return nfs4.ErrDelay
+		}
+		r.AttrSet = nfs4.BitmapOf(nfs4.AttrSize)
+		r.Change.Before = r.Change.After
+	default:
+		return nfs4.ErrDelay
+	}
+	c.setCur(n)
 	c.setState(r.StateID)
 	r.Encode(c.e)
 	return nfs4.OK
@@ -152,9 +201,12 @@ func (c *compound) createFile(a *nfs4.OpenArgs, r *nfs4.OpenRes) (n *vfs.Node, k
 		how = vfs.Verified
 		set.Mask = set.Mask.Or(verifierAttrs)
 	}
+	if st := c.intendNew(c.cur, &c.name); st != nfs4.OK {
+		return nil, k, st
+	}
 	fs := c.s.fs
 	for range maxCreates {
-		c.wcc = vfs.Wcc{}
+		c.wcc = vfs.Wcc{Made: c.wcc.Made}
 		n, err := fs.Create(c.cur, &c.name, how, a.Verifier, &set.Attrs, &c.cred, &c.wcc)
 		r.Change = changeInfo(&c.wcc)
 		switch {
@@ -236,6 +288,10 @@ func (c *compound) openFile(a *nfs4.OpenArgs, n *vfs.Node, k creation, r *nfs4.O
 		return st
 	}
 	if k.truncate {
+		if st := c.intendNode(n, &c.stat); st != nfs4.OK {
+			c.s.v4.state.UndoOpen(&o)
+			return st
+		}
 		c.wcc2 = vfs.Wcc{}
 		if err := fs.SetAttr(n, &vfs.Attrs{SetSize: true, Opened: true}, &c.cred, nil, &c.wcc2); err != nil {
 			c.s.v4.state.UndoOpen(&o)

@@ -66,6 +66,9 @@ func (r *clientRecords) load() (owners [][]byte, err error) {
 		return nil, err
 	}
 	for _, e := range names {
+		if e.Name() == sessionsFile {
+			continue
+		}
 		path := filepath.Join(r.dir, e.Name())
 		owner, err := os.ReadFile(path)
 		switch {

@@ -63,9 +63,18 @@ func (c *compound) createSession() nfs4.Status {
 	if c.call.Conn.Back == nil {
 		a.Flags &^= nfs4.SessionConnBackChan
 	}
+	j := c.s.v4.journal
+	persist := j != nil && a.Flags&nfs4.SessionPersist != 0
+	if persist && !c.mayWait {
+		return wait
+	}
 	r, st := c.s.v4.state.CreateSession(a, c.head.Minor, c.principal(), c.call.Conn, c.now)
 	if st != nfs4.OK {
 		return st
+	}
+	if persist && j.open(r.Session, int(r.Fore.MaxRequests), c.s.v4.state.HasSession, c.s.v4.state.Config().Lease) {
+		r.Flags |= nfs4.SessionPersist
+		c.s.v4.state.Persist(r.Session)
 	}
 	if r.Flags&nfs4.SessionConnBackChan != 0 {
 		c.bound = r.Session
@@ -84,7 +93,14 @@ func (c *compound) destroySession() nfs4.Status {
 	if c.session != nil && c.session.ID() == a.Session && c.index+1 < c.head.Count {
 		return nfs4.ErrNotOnlyOp
 	}
-	return c.s.v4.state.DestroySession(a.Session, c.session, c.call.Conn)
+	st := c.s.v4.state.DestroySession(a.Session, c.session, c.call.Conn)
+	if j := c.s.v4.journal; j != nil && st == nfs4.ErrBadSession && j.dead(a.Session) {
+		if !j.destroy(a.Session) {
+			return nfs4.ErrDelay
+		}
+		return nfs4.OK
+	}
+	return st
 }
 
 func (c *compound) destroyClientID() nfs4.Status {

@@ -65,8 +65,12 @@ func (c *compound) setXattr() nfs4.Status {
 	if bytes.IndexByte(a.Name, 0) >= 0 {
 		return nfs4.ErrBadChar
 	}
+	create := a.Option == nfs4.XattrCreate
 	flags := [...]int{nfs4.XattrEither: 0, nfs4.XattrCreate: unix.XATTR_CREATE, nfs4.XattrReplace: unix.XATTR_REPLACE}[a.Option]
-	return c.changeXattr(func() error { return c.s.fs.SetXattr(c.cur, a.Name, a.Value, flags, &c.cred, &c.wcc) })
+	if c.dead && !create {
+		return nfs4.ErrDelay
+	}
+	return c.changeXattr(a.Name, create, func() error { return c.s.fs.SetXattr(c.cur, a.Name, a.Value, flags, &c.cred, &c.wcc) })
 }
 
 // removeXattr is REMOVEXATTR (RFC 8276 section 8.4.4).
@@ -81,15 +85,37 @@ func (c *compound) removeXattr() nfs4.Status {
 	if bytes.IndexByte(a.Name, 0) >= 0 {
 		return nfs4.ErrBadChar
 	}
-	return c.changeXattr(func() error { return c.s.fs.RemoveXattr(c.cur, a.Name, &c.cred, &c.wcc) })
+	return c.changeXattr(a.Name, true, func() error { return c.s.fs.RemoveXattr(c.cur, a.Name, &c.cred, &c.wcc) })
 }
 
-func (c *compound) changeXattr(change func() error) nfs4.Status {
+// changeXattr makes a change of an attribute. once: a repetition of it would fail.
+func (c *compound) changeXattr(name []byte, once bool, change func() error) nfs4.Status {
 	if st := c.hasXattrs(); st != nfs4.OK {
 		return st
 	}
 	if st := c.conflict(c.cur, state.UseChange); st != nfs4.OK {
 		return st
+	}
+	if once && c.recording() {
+		var t target
+		switch _, err := c.s.fs.GetXattr(c.cur, name, nil, &c.cred); {
+		case err == nil:
+			t.state = present
+		case errors.Is(err, unix.ENODATA):
+			t.state = absent
+		}
+		if st := c.intend(&t); st != nfs4.OK {
+			return st
+		}
+	}
+	if c.dead {
+		was, is := c.intent.target.state, c.intent.now.state
+		if was == unrecorded || is == unrecorded || was == is || c.cur.Sync(false) != nil {
+			return nfs4.ErrDelay
+		}
+		res := nfs4.SetXattrRes{Change: changeBefore(c.cur)}
+		res.Encode(c.e)
+		return nfs4.OK
 	}
 	c.wcc = vfs.Wcc{}
 	if err := change(); err != nil {

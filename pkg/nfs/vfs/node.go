@@ -47,7 +47,7 @@ type Node struct {
 
 	// written counts unstable writes; committed is how many of them are stable.
 	written, committed atomic.Uint64
-	syncs              [2]syncGroup // by SyncKind, of one object
+	syncs              [2]SyncGroup // by SyncKind, of one object
 
 	prev, next *Node // the shard's ring
 }
@@ -253,7 +253,7 @@ func (n *Node) Sync(dataOnly bool) error {
 	if kind == SyncFS {
 		err = n.fs.sync(fd, kind)
 	} else {
-		err = n.syncs[kind].do(func() error { return n.fs.sync(fd, kind) })
+		err = n.syncs[kind].Do(func() error { return n.fs.sync(fd, kind) })
 	}
 	// After a failure the pages are lost and there is nothing to wait for; the verifier informs
 	// callers.

@@ -2,9 +2,9 @@ package vfs
 
 import "sync"
 
-// syncGroup lets callers that wait for the same sync share one. A sync covers everything from
+// SyncGroup lets callers that wait for the same sync share one. A sync covers everything from
 // before its begin, so a caller that comes while one runs waits for the next.
-type syncGroup struct {
+type SyncGroup struct {
 	mu      sync.Mutex
 	current *syncRound // running, or nil
 	next    *syncRound // the one after it
@@ -20,8 +20,8 @@ type syncRound struct {
 	link    *syncRound
 }
 
-// do returns the outcome of a call of sync that began after do.
-func (g *syncGroup) do(sync func() error) error {
+// Do returns the outcome of a call of sync that began after Do.
+func (g *SyncGroup) Do(sync func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.next
@@ -52,7 +52,7 @@ func (g *syncGroup) do(sync func() error) error {
 	return err
 }
 
-func (g *syncGroup) newRound() *syncRound {
+func (g *SyncGroup) newRound() *syncRound {
 	r := g.free
 	if r == nil {
 		r = &syncRound{}

@@ -14,7 +14,7 @@ import (
 // same one share it with its error.
 func TestSyncGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g syncGroup
+		var g SyncGroup
 		begin := time.Now()
 		syncs := 0
 		var mu sync.Mutex
@@ -24,7 +24,7 @@ func TestSyncGroup(t *testing.T) {
 			callers.Go(func() {
 				time.Sleep(after)
 				came := time.Since(begin)
-				err := g.do(func() error {
+				err := g.Do(func() error {
 					syncs++
 					n := syncs
 					if time.Since(begin) < came {
@@ -54,13 +54,13 @@ func TestSyncGroup(t *testing.T) {
 
 // TestSyncGroupAlone: a lone caller gets its own error, and a round is used again.
 func TestSyncGroupAlone(t *testing.T) {
-	var g syncGroup
+	var g SyncGroup
 	failure := errors.New("failure")
 	for range 3 {
-		wantErr(t, "a failed sync", g.do(func() error { return failure }), failure)
-		wantErr(t, "a sync", g.do(func() error { return nil }), nil)
+		wantErr(t, "a failed sync", g.Do(func() error { return failure }), failure)
+		wantErr(t, "a sync", g.Do(func() error { return nil }), nil)
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = g.do(func() error { return nil }) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = g.Do(func() error { return nil }) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

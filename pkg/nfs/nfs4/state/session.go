@@ -130,6 +130,22 @@ func (s *State) CreateSession(a *nfs4.CreateSessionArgs, minor uint32, p Princip
 	return c.created, nfs4.OK
 }
 
+// Persist makes a new session persistent, before the reply to its CREATE_SESSION.
+func (s *State) Persist(id nfs4.SessionID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.sessions[id]; n != nil && n.client.created.Session == id {
+		n.client.created.Flags |= nfs4.SessionPersist
+	}
+}
+
+// HasSession reports whether there is a session.
+func (s *State) HasSession(id nfs4.SessionID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id] != nil
+}
+
 // bind associates a connection with the fore channel of n. SEQUENCE does so, since no client has
 // state protection (RFC 8881 section 2.10.3.1).
 func (s *State) bind(n *Session, conn any) {
