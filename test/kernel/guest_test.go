@@ -40,11 +40,15 @@ const (
 	patience = 5 * time.Minute
 )
 
-// boot starts a guest with a kernel of that series. The options are those of hack/vm/run; answer
-// acts on the script's requests.
+// boot starts a guest with a kernel of that series. It ends after limit, with -full after three
+// times that: a script has more to do then, and a check that hangs ends earlier, by stall. The
+// options are those of hack/vm/run; answer acts on the script's requests.
 func boot(t *testing.T, kernel string, limit time.Duration, script string, options []string, answer func(*testing.T, []string) error) *guest {
 	t.Helper()
 	g := &guest{out: folder(t, "guest"), lines: make(chan string), answer: answer}
+	if *full {
+		limit *= 3
+	}
 	testdata := filepath.Join(root, "test/kernel/testdata")
 	args := append([]string{"-k", kernel, "-t", fmt.Sprint(int(limit.Seconds())), "-o", g.out,
 		"-e", "TESTDATA=" + testdata, "-e", "PROBE=" + build(t).probe, "-e", "ONLY=" + *only}, options...)
