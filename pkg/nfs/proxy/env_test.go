@@ -256,7 +256,7 @@ func newFront(t testing.TB, network, backend string, change func(*proxy.Config))
 	t.Cleanup(func() { _ = f.Close() })
 	s := serve(t, "127.0.0.1:0", cfg.Pool, f)
 	t.Cleanup(s.stop)
-	f.spoken = &spoken{offered: cfg.Extensions}
+	f.spoken = &spoken{offered: cfg.Extensions, forms: cfg.RFC5666}
 	f.tcp, f.rdma = s.address, serveRDMA(t, cfg.Pool, f, f.spoken)
 	return f
 }
@@ -266,6 +266,7 @@ func newFront(t testing.TB, network, backend string, change func(*proxy.Config))
 type spoken struct {
 	rpcrdma.NoObserver
 	offered rpcrdma.Extensions
+	forms   rpcrdma.RFC5666
 
 	mu    sync.Mutex
 	conns []*rpcrdma.Conn
@@ -316,7 +317,7 @@ func serveRDMA(t testing.TB, p *bufpool.Pool, h oncrpc.Handler, s *spoken) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := rpcrdma.Config{Pool: p, Domain: domain, Handler: h, Bindings: binding.For, Extensions: s.offered, Observer: s}
+	cfg := rpcrdma.Config{Pool: p, Domain: domain, Handler: h, Bindings: binding.For, Extensions: s.offered, RFC5666: s.forms, Observer: s}
 	if s.offered != 0 {
 		cfg.Versions = []int{1, 2}
 	}

@@ -174,24 +174,26 @@ func TestChain(t *testing.T) {
 		name          string
 		first, second string // networks
 		extensions    rpcrdma.Extensions
+		forms         rpcrdma.RFC5666
 	}{
-		{"RDMA between the proxies", "rdma", "tcp", 0},
-		{"RDMA to the volume", "tcp", "rdma", 0},
-		{"RDMA all the way", "rdma", "rdma", 0},
-		{"TCP all the way", "tcp", "tcp", 0},
-		{"version 2", "rdma", "rdma", rpcrdma.TransportProperties},
-		{"version 2, continued", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation},
-		{"version 2, placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.SendBasedPlacement},
-		{"version 2, continued and placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement},
+		{"RDMA between the proxies", "rdma", "tcp", 0, 0},
+		{"RDMA to the volume", "tcp", "rdma", 0, 0},
+		{"RDMA all the way", "rdma", "rdma", 0, 0},
+		{"TCP all the way", "tcp", "tcp", 0, 0},
+		{"version 2", "rdma", "rdma", rpcrdma.TransportProperties, 0},
+		{"version 2, continued", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation, 0},
+		{"version 2, placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.SendBasedPlacement, 0},
+		{"version 2, continued and placed", "rdma", "rdma", rpcrdma.TransportProperties | rpcrdma.MessageContinuation | rpcrdma.SendBasedPlacement, 0},
+		{"RFC 5666", "rdma", "rdma", 0, rpcrdma.Padding | rpcrdma.ReadRead | rpcrdma.Configuration},
 	} {
 		t.Run(between.name, func(t *testing.T) {
 			v, dir := volume(t)
 			p := pool(t)
 			s := serve(t, "127.0.0.1:0", p, v)
 			t.Cleanup(s.stop)
-			behind := &spoken{offered: between.extensions}
+			behind := &spoken{offered: between.extensions} // without forms of RFC 5666
 			at := map[string]string{"tcp": s.address, "rdma": serveRDMA(t, p, v, behind)}[between.second]
-			offer := func(c *proxy.Config) { c.Extensions = between.extensions }
+			offer := func(c *proxy.Config) { c.Extensions, c.RFC5666 = between.extensions, between.forms }
 			second := newFront(t, between.second, at, offer)
 			first := newFront(t, between.first, map[string]string{"tcp": second.tcp, "rdma": second.rdma}[between.first], offer)
 			data := make([]byte, 3<<20+1)
@@ -237,6 +239,12 @@ func TestChain(t *testing.T) {
 			}
 			if between.first == "rdma" {
 				second.spoken.only(t, version)
+			}
+			if between.forms != 0 {
+				old := first.Status().RDMA
+				if old == nil || old.Version != 1 || old.Padding == 0 || !old.ReadRead || !old.Configured {
+					t.Errorf("between the proxies: %+v", old)
+				}
 			}
 			for _, f := range []*front{first, second} {
 				// the first probe may still be under way
