@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -66,16 +65,6 @@ const (
 // maxLosses bounds the sessions that are lost before a call succeeds: the call may be the cause.
 const maxLosses = 8
 
-// slot is a slot of the session, and its call in flight.
-type slot struct {
-	sequence uint32 // the latest
-	r        *oncrpc.Request
-	done     func(*oncrpc.Request) // the user's
-	probing  bool                  // a call was given up; see probe
-}
-
-func (s *slot) busy() bool { return s.r != nil || s.probing }
-
 func newSession(c caller) *session {
 	s := &session{caller: c, files: map[*v4File]struct{}{}}
 	s.finished = s.end
@@ -86,52 +75,6 @@ func newSession(c caller) *session {
 	s.owner.Owner = append([]byte("sluice "), id[8:]...)
 	s.owner.Flags = nfs4.ExchangeUseNonPNFS
 	return s
-}
-
-// queue has the calls that wait, oldest first.
-type queue struct {
-	list []*oncrpc.Request
-	head int
-}
-
-func (q *queue) len() int { return len(q.list) - q.head }
-
-func (q *queue) push(r *oncrpc.Request) {
-	if q.head > 0 && len(q.list) == cap(q.list) {
-		n := copy(q.list, q.list[q.head:])
-		clear(q.list[n:])
-		q.list, q.head = q.list[:n], 0
-	}
-	q.list = append(q.list, r)
-}
-
-// pushFront is for a call that was sent before.
-func (q *queue) pushFront(r *oncrpc.Request) {
-	if q.head == 0 {
-		q.list = append([]*oncrpc.Request{nil}, q.list...)
-		q.head = 1
-	}
-	q.head--
-	q.list[q.head] = r
-}
-
-func (q *queue) pop() *oncrpc.Request {
-	r := q.list[q.head]
-	q.list[q.head] = nil
-	if q.head++; q.head == len(q.list) {
-		q.list, q.head = q.list[:0], 0
-	}
-	return r
-}
-
-func (q *queue) remove(r *oncrpc.Request) bool {
-	for i := q.head; i < len(q.list); i++ {
-		if q.list[i] == r {
-			q.list = append(q.list[:i], q.list[i+1:]...)
-			return true
-		}
-	}
-	return false
 }
 
 // NextXID implements [oncrpc.Requester]. A call gets its XID when it is sent.
@@ -195,40 +138,6 @@ func (s *session) pump() {
 		oncrpc.Submit(s.rq, r)
 		s.mu.Lock()
 	}
-}
-
-func (s *session) freeSlotLocked() int {
-	for i := range s.slots[:s.target] {
-		if !s.slots[i].busy() {
-			return i
-		}
-	}
-	return -1
-}
-
-// stampLocked writes SEQUENCE for the next turn of slot n into a call.
-func (s *session) stampLocked(r *oncrpc.Request, n int) {
-	s.slots[n].sequence++
-	b := r.Call.Stream[0][r.ArgsAt+sequenceAt:]
-	copy(b, s.id[:])
-	binary.BigEndian.PutUint32(b[16:], s.slots[n].sequence)
-	binary.BigEndian.PutUint32(b[20:], uint32(n))
-	binary.BigEndian.PutUint32(b[24:], uint32(s.highestLocked(n)))
-}
-
-// highestLocked returns the highest slot in use, with n.
-func (s *session) highestLocked(n int) int {
-	for i := len(s.slots) - 1; i > n; i-- {
-		if s.slots[i].busy() {
-			return i
-		}
-	}
-	return n
-}
-
-// slotOf returns the slot in a call.
-func slotOf(r *oncrpc.Request) uint32 {
-	return binary.BigEndian.Uint32(r.Call.Stream[0][r.ArgsAt+sequenceAt+20:])
 }
 
 // end takes a call back from the connection.
@@ -330,56 +239,6 @@ func (s *session) pauseLocked() {
 		s.mu.Unlock()
 		s.pump()
 	})
-}
-
-// probeLocked finds out whether the server is done with a call that was given up. It sends SEQUENCE
-// alone, in the same turn: whatever the server answers, but NFS4ERR_DELAY, the turn is over.
-func (s *session) probeLocked(n uint32) {
-	if s.phase != ready {
-		return
-	}
-	sl := &s.slots[n]
-	sl.probing = true
-	s.inFlight++
-	sl.sequence--
-	r, err := s.newRequest(nfs4.ProcCompound, compound{sequence(false)}, fixedOps)
-	if err != nil {
-		s.endProbeLocked(n)
-		s.loseLocked()
-		return
-	}
-	s.stampLocked(r, int(n))
-	r.Done = s.probed
-	go oncrpc.Submit(s.rq, r) // the connection may hold its lock
-}
-
-func (s *session) endProbeLocked(n uint32) {
-	s.slots[n].probing = false
-	s.inFlight--
-}
-
-func (s *session) probed(r *oncrpc.Request) {
-	var res nfs4.SequenceRes
-	status, err := sequenceStatus(r, &res)
-	n := slotOf(r)
-	s.mu.Lock()
-	s.endProbeLocked(n)
-	switch {
-	case err != nil || isLostSession(status) && status != nfs4.ErrSeqFalseRetry:
-		s.loseLocked()
-	case status == nfs4.ErrDelay:
-		s.slots[n].probing = true
-		s.inFlight++
-		time.AfterFunc(delayed, func() {
-			s.mu.Lock()
-			s.endProbeLocked(n)
-			s.probeLocked(n)
-			s.mu.Unlock()
-		})
-	}
-	s.mu.Unlock()
-	r.Free()
-	s.pump()
 }
 
 // fail ends all waiting calls.
