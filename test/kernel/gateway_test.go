@@ -252,6 +252,19 @@ func (g *gateway) sends(export, path string) error {
 	}
 }
 
+// changes waits until an export has removed n names by version 4.
+func (g *gateway) changes(export string, n float64) error {
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		got, err := g.metric("sluice_nfs4_operations_total", `export="`+export+`"`, `operation="REMOVE"`)
+		if err == nil && got >= n {
+			return nil
+		}
+		if time.Since(begun) > patience {
+			return fmt.Errorf("after %v %g names are removed, want %g: %w", patience, got, n, err)
+		}
+	}
+}
+
 // endsWell is a subtest: the gateway drains and its log has no unexpected complaints.
 func (g *gateway) endsWell(t *testing.T) {
 	if err := g.drain(); err != nil {

@@ -36,7 +36,10 @@ func testRecovery4(t *testing.T, kernel string) {
 	}
 	data := &export{name: "data", crc: true, volume: folder(t, "volumes/data")}
 	data.backend = fmt.Sprintf("volume: {path: %q, nfs4: {lease: %v}}", data.volume, lease)
-	g := newGateway(t, "gateway", data)
+	// The same with persistent sessions.
+	kept := &export{name: "kept", crc: true, volume: folder(t, "volumes/kept")}
+	kept.backend = fmt.Sprintf("volume: {path: %q, nfs4: {lease: %v, sessions: Persistent}}", kept.volume, lease)
+	g := newGateway(t, "gateway", data, kept)
 	there := fmt.Sprintf("127.0.0.1:%d", data.tcp)
 	relay := startRelay(t, there, 0)
 	h := newHost(t, g)
@@ -45,6 +48,8 @@ func testRecovery4(t *testing.T, kernel string) {
 		case "restart rdma", "restart tcp":
 			path := map[string]string{"rdma": "write_chunk", "tcp": "stream"}[words[1]]
 			return true, errors.Join(g.sends("data", path), g.kill(), g.start())
+		case "restart names":
+			return true, errors.Join(g.changes("kept", 100), g.kill(), g.start())
 		case "cut":
 			relay.move("127.0.0.1:1") // nobody listens there
 			return true, nil
@@ -55,7 +60,7 @@ func testRecovery4(t *testing.T, kernel string) {
 			return true, nil
 		}
 		return false, nil
-	}, "-e", "WAYS="+ways, "-e", "TREE=", "-e", fmt.Sprintf("FAR=0 %d /", relay.port()))
+	}, "-e", "WAYS="+ways, "-e", "TREE=", "-e", "KEPT="+kept.spec(), "-e", fmt.Sprintf("FAR=0 %d /", relay.port()))
 	h.guest.excused = regexp.MustCompile(`NFS: .*(Lock reclaim failed|lost [0-9]+ locks)`)
 	h.guest.follow(t)
 	t.Run("gateway", g.endsWell)

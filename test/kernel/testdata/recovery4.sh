@@ -1,13 +1,14 @@
 # A gateway dies and returns, and clients lose it and return, while they hold locks and open files
 # of a directory by version 4. The environment has the variables of checks.sh, WAYS, such as
-# 4.2-rdma, DATA, the gateway's export, and FAR, the same behind a relay that the test can cut.
+# 4.2-rdma, DATA, the gateway's export, KEPT, one with persistent sessions, and FAR, DATA behind a
+# relay that the test can cut.
 # shellcheck shell=bash disable=SC2317  # functions that check calls
 set -euo pipefail
 . "$TESTDATA/lib.sh"
 . "$TESTDATA/checks.sh"
 
 begin
-mkdir /run/there
+mkdir /run/there /run/kept
 
 # killed: the gateway is killed and starts again, while fio writes and verifies, one file is locked,
 # and another is open and was removed. Another client never gets the lock. Names do not change
@@ -36,6 +37,21 @@ killed() {
   exec 8>&-
   flock -w 30 9
   rm /mnt/locked
+}
+
+# unrepeated: the gateway is killed again and again while many make, link, rename and remove names.
+# No call runs twice, or it would fail.
+unrepeated() {
+  local i jobs=()
+  rm -f /run/enough
+  for i in 1 2 3 4 5 6 7 8; do
+    mkdir -p /run/kept/$i
+    ( until [ -e /run/enough ]; do "$PROBE" churn /run/kept/$i 3; done ) & jobs+=($!)
+  done
+  for i in 1 2 3 4 5; do ask restart names; done
+  touch /run/enough
+  for i in "${jobs[@]}"; do wait "$i"; done
+  rmdir /run/kept/*                         # nothing is left in them
 }
 
 # cut CONFLICT: the other client is cut off for longer than its lease while it holds a lock, and
@@ -75,7 +91,11 @@ cut() {
 
 for way in $WAYS; do
   PREFIX=$way/ VERS=${way%-*} PROTO=${way#*-}
-  client one; attach DATA
+  client one
+  attach KEPT /run/kept
+  check restart/names unrepeated
+  umount /run/kept
+  attach DATA
   client two; PROTO=tcp attach FAR /run/there
   check restart/killed killed
   check lease/no-conflict cut none
