@@ -324,6 +324,10 @@ func (x *transcript) command(name string, args []string) error {
 		case <-time.After(10 * time.Second):
 			return fmt.Errorf("the call is not done")
 		}
+		if x.c != nil { // until the reply's receive is posted again: the next limit has it
+			x.c.conn.recvMu.Lock()
+			x.c.conn.recvMu.Unlock() //nolint:staticcheck // it waits for the goroutine that took the reply
+		}
 		defer x.r.Free()
 		want := strings.Join(args, " ")
 		switch {
