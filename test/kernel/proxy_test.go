@@ -78,15 +78,21 @@ func testProxyGanesha(t *testing.T, kernel string) {
 }
 
 // TestProxyKernel mounts a gateway in front of the kernel's server in the same guest.
-// testdata/kernel.sh has the checks.
+// testdata/kernel.sh has the checks. Connections reach the server only once it serves: it answers
+// before it exports /data, so that a gateway finds no root for a moment.
 func TestProxyKernel(t *testing.T) { onKernels(t, []string{linux61}, testProxyKernel) }
 
 func testProxyKernel(t *testing.T, kernel string) {
 	ports := freeport.Choose(t, 2) // of the host; they lead into the guest
-	data := &export{name: "data", crc: true, backend: nfsBackend(ports[0], ports[1], "/data")}
+	nfs, mount := startRelay(t, "", 0), startRelay(t, "", 0)
+	data := &export{name: "data", crc: true, backend: nfsBackend(nfs.port(), mount.port(), "/data")}
 	h := newHost(t, newGateway(t, "gateway", data))
 	h.gateway.excused = h.backendAwayInGuest()
-	h.boot(t, kernel, 20*time.Minute, "kernel.sh", serving(func() {}), "-e", "VERSIONS="+versions("4.1"),
+	begin := func() {
+		mount.move(fmt.Sprintf("127.0.0.1:%d", ports[1]))
+		nfs.move(fmt.Sprintf("127.0.0.1:%d", ports[0]))
+	}
+	h.boot(t, kernel, 20*time.Minute, "kernel.sh", serving(begin), "-e", "VERSIONS="+versions("4.1"),
 		"-f", fmt.Sprintf("%d:2049", ports[0]), "-f", fmt.Sprintf("%d:20048", ports[1]))
 	h.guest.follow(t)
 	if *only != "" {
