@@ -71,7 +71,7 @@ func (c *Conn) Sent(ids []uint64) {
 		case idControl:
 			c.negotiator.sent()
 		case idGrant:
-			c.gate.sent()
+			c.gate.sent(c.cfg.Pool)
 		}
 	}
 }

@@ -201,12 +201,13 @@ func (g *sendGate) refresh(pool *bufpool.Pool) {
 	g.drainLocked()
 }
 
-// sent handles the completion of a grant.
-func (g *sendGate) sent() {
+// sent handles the completion of a grant. The peer may have used it already, and wait for another.
+func (g *sendGate) sent(pool *bufpool.Pool) {
 	g.mu.Lock()
 	g.granting = false
 	g.mu.Unlock()
 	g.work.completed(1)
+	g.refresh(pool)
 }
 
 // close drops the waiting batches. The endpoint has let go of everything.
