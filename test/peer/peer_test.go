@@ -29,19 +29,27 @@ exports:
   transport:
     rfc5666: [Padding, ReadRead, Configuration]
     inlineThreshold: {call: 8Ki, reply: 8Ki}
+- name: plain
+  listeners: [{network: rdma, provider: iwarp, address: %q}]
+  backend: {volume: {path: %q}}
+  access: [{from: {networks: [127.0.0.0/8]}, mode: ReadWrite, squash: None}]
 `
 
-// start builds and starts a gateway, and returns its address.
-func start(t *testing.T) string {
+// start builds and starts a gateway, and returns its addresses: with the forms of RFC 5666, and
+// without.
+func start(t *testing.T) (old, plain string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "gateway")
 	if said, err := exec.Command("go", "build", "-o", binary, "sluice.dev/sluice/cmd/gateway").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, said)
 	}
-	ports := freeport.Choose(t, 2)
-	admin, address := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	gatewaytest.Start(t, binary, admin, fmt.Sprintf(config, admin, t.TempDir(), address, t.TempDir()))
-	return address
+	var addresses [3]string
+	for i, port := range freeport.Choose(t, len(addresses)) {
+		addresses[i] = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	admin, old, plain := addresses[0], addresses[1], addresses[2]
+	gatewaytest.Start(t, binary, admin, fmt.Sprintf(config, admin, t.TempDir(), old, t.TempDir(), plain, t.TempDir()))
+	return old, plain
 }
 
 // TestPeer runs each case of the peer.
@@ -50,9 +58,10 @@ func TestPeer(t *testing.T) {
 	if err != nil {
 		prereq.Missing(t, "python3 is not installed: %v", err)
 	}
+	old, plain := start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	said, err := exec.CommandContext(ctx, python, "-B", filepath.Join("testdata", "peer.py"), start(t)).CombinedOutput()
+	said, err := exec.CommandContext(ctx, python, "-B", filepath.Join("testdata", "peer.py"), old, plain).CombinedOutput()
 	cases := 0
 	for line := range strings.Lines(string(said)) {
 		if name, ok := strings.CutPrefix(line, "ok "); ok {

@@ -5,9 +5,10 @@ It has its own CRC32C, iWARP (MPA, DDP, RDMAP), RPC-over-RDMA headers and XDR, f
 Python's standard library. It sends forms that no Linux client sends, and checks every byte that
 comes back.
 
-    peer.py HOST:PORT
+    peer.py HOST:PORT [HOST:PORT]
 
-Each case has a connection of its own. A line "ok NAME" or "failed NAME: REASON" is printed for each.
+The second server has no form of RFC 5666; the cases called plain_ are for it. Each case has a
+connection of its own. A line "ok NAME" or "failed NAME: REASON" is printed for each.
 """
 import itertools
 import random
@@ -71,10 +72,11 @@ class Endpoint:
     def __init__(self, sock):
         self.sock = sock
         self.buf = b""
-        self.msn = {0: 0, 1: 0}
+        self.msn = {0: 0, 1: 0, 2: 0}
         self.memory = {}  # STag: [bytearray, may be read, may be written]
         self.written = []  # STag, offset, length of each RDMA Write that came
         self.reads = 0  # RDMA Reads that came
+        self.refuses = set()  # STags whose RDMA Reads end the connection
         self.stags = itertools.count(0x1000, 0x101)
         self.messages = []
         self.partial = b""
@@ -175,6 +177,9 @@ class Endpoint:
                 self.partial = b""
         elif op == READ:
             sink, sink_at, size, stag, at = struct.unpack(">IQIIQ", data)
+            if stag in self.refuses:  # RFC 5040 section 4.8: remote protection error, invalid STag
+                self.untagged(TERMINATE, 2, struct.pack(">BBHH", 0x01, 0, 0xE000, n) + b[:18] + data)
+                raise Ended("an RDMA Read was refused")
             mem, at = self.find(stag, at, size, 1)
             self.reads += 1
             self.tagged(RESPONSE, sink, sink_at, bytes(mem[at:at + size]), 8192)
@@ -290,10 +295,11 @@ def results(payload, xid):
 class Client(Endpoint):
     """Makes calls of RPC, NFS and MOUNT."""
 
-    def __init__(self, address):
+    def __init__(self, address, private=PRIVATE):
+        self.address = address
         host, port = address.rsplit(":", 1)
         super().__init__(socket.create_connection((host, int(port)), 20))
-        self.send_mpa(b"MPA ID Req Frame", PRIVATE)
+        self.send_mpa(b"MPA ID Req Frame", private)
         flags, _ = self.take_mpa(b"MPA ID Rep Frame")
         expect("CRC", flags & 0x40, 0x40)
 
@@ -332,6 +338,14 @@ class Client(Endpoint):
         attributes = u32(1, 0o644, 0, 0, 1, 0, 0, 0, 0)  # mode, and size 0
         r = self.inline(100003, 3, 8, opaque(self.root()) + opaque(name) + u32(0) + attributes)
         expect("CREATE status", r.u32(), 0)
+        expect("handle follows", r.u32(), 1)
+        return r.opaque()
+
+    def symlink(self, name, target):
+        """Creates a symbolic link, and returns its handle."""
+        self.inline(100003, 3, 12, opaque(self.root()) + opaque(name))  # REMOVE an earlier one
+        r = self.inline(100003, 3, 10, opaque(self.root()) + opaque(name) + u32(0, 0, 0, 0, 0, 0) + opaque(target))
+        expect("SYMLINK status", r.u32(), 0)
         expect("handle follows", r.u32(), 1)
         return r.opaque()
 
@@ -639,12 +653,19 @@ def case_err_chunk(c):
         ("a position beyond the message", u32(MSG) + lists([(at + 400, source)]), with_args),
         ("overlapping Read chunks", u32(MSG) + lists([(at, source), (at + 4, source)]), with_args),
         ("a chunk at an argument that is not eligible", u32(MSG) + lists([(ARGS_AT + 4, source)]), with_args),
+        ("a position that comes again", u32(MSG) + lists([(at, source), (at + 100, source), (at, source)]), with_args),
         ("a discriminator of 2", u32(MSG, 2, 0, 0, 0), None),
+        ("a Write chunk that ends early", u32(MSG, 0, 1, 5, 0, 0), b""),
+        ("a Reply chunk that ends early", u32(MSG, 0, 0, 1, 5, 0), b""),
         ("a segment beyond 2^64", u32(MSG) + lists(writes=[[overflow]]), None),
         ("too many segments in a Write chunk", u32(MSG) + lists(writes=[[place] * 100]), None),
-        ("too many Read segments", u32(MSG) + lists([(at, source)] * 100), None),
+        ("too many segments in a Reply chunk", u32(MSG) + lists(reply=[place] * 100), None),
+        ("too many segments in a Read chunk", u32(MSG) + lists([(at, source)] * 33), None),
+        ("too many Read segments", u32(MSG) + lists([(at + 4 * i // 20, source) for i in range(100)]), None),
         ("too many Write chunks", u32(MSG) + lists(writes=[[]] * 40), None),
         ("another XID in the RPC header", u32(MSG) + lists(), lambda xid: call(xid + 1, 100003, 3, 0)),
+        ("a message that is shorter than a call", u32(MSG) + lists(), lambda xid: call(xid, 100003, 3, 0)[:20]),
+        ("a Call chunk that is shorter than a call", u32(NOMSG) + lists([(0, (source[0], 20, source[2]))]), b""),
         ("more bytes than a call may have", u32(MSG) + lists([(at, (5, 1 << 31, 0))]), with_args),
         ("chunks of a program without a binding", u32(MSG) + lists([(ARGS_AT, source)]), lambda xid: call(xid, 100005, 3, 1)),
     ]:
@@ -655,7 +676,65 @@ def case_err_chunk(c):
             c.refused(head, payload(xid) if callable(payload) else payload, xid)
         except Exception as e:
             raise AssertionError("%s: %s" % (what, e)) from e
-    expect("RDMA Reads", c.reads, 0)
+    expect("RDMA Reads and Writes", (c.reads, c.written), (0, []))
+
+
+def case_err_chunk_no_reads(c):
+    """A client that bears no RDMA Reads (RFC 5666 section 6) has its own Read chunks refused."""
+    f = c.create(b"noreads")
+    r = c.inline(100417, 1, 1, u32(4096, 4096, 0))
+    expect("RDMA Reads", [r.u32() for _ in range(3)][2], 0)
+    args, xid = write_args(f, 0, 100), next(XIDS)
+    c.refused(u32(MSG) + lists([(ARGS_AT + len(args), c.expose(bytes(100)))]), call(xid, 100003, 3, 7, args), xid)
+    expect("RDMA Reads that came", c.reads, 0)
+
+
+def case_err_chunk_write_chunk(c):
+    """The target of a link is longer than its Write chunk: none of it is written."""
+    link, place, xid = c.symlink(b"target", b"t" * 100), c.expose(bytes(99), read=False), next(XIDS)
+    c.refused(u32(MSG) + lists(writes=[[place]]), call(xid, 100003, 3, 5, opaque(link)), xid)
+    expect("RDMA Writes", c.written, [])
+
+
+def case_err_chunk_after_refusal(c):
+    """A call whose memory has cost a connection is refused when it comes again, on another one."""
+    args, xid = write_args(c.create(b"costly"), 0, 100), next(XIDS)
+    for _ in range(10):  # the server may take the new connection before it is done with the old one
+        again = Client(c.address)
+        try:
+            source = again.expose(bytes(100))
+            again.refuses.add(source[0])
+            again.refused(u32(MSG) + lists([(ARGS_AT + len(args), source)]), call(xid, 100003, 3, 7, args), xid)
+            expect("RDMA Reads that came", again.reads, 0)
+            return
+        except Ended:
+            continue
+        finally:
+            again.close()
+    raise AssertionError("the call is never answered")
+
+
+def case_plain_err_chunk(c):
+    """RDMA_MSGP; replies that fit neither their Reply chunk nor a message; chunk lists that no answer can repeat."""
+    xid = next(XIDS)
+    c.refused(u32(MSGP, 64, 1000) + lists(), call(xid, 100003, 3, 0), xid)
+    small = Client(c.address, bytes.fromhex("f6ab0e1801000000"))  # it takes messages of 1024 bytes
+    try:
+        read = opaque(small.symlink(b"long", b"t" * 1000))
+        for reply in (None, [], [small.expose(bytes(1000), read=False)]):
+            xid = next(XIDS)
+            small.refused(u32(MSG) + lists(reply=reply), call(xid, 100003, 3, 5, read), xid)
+        place, xid = small.expose(bytes(1000), read=False), next(XIDS)  # the answer repeats its 62 segments
+        small.refused(u32(MSG) + lists(writes=[[place] * 32, [place] * 30]), call(xid, 100003, 3, 5, read), xid)
+        expect("RDMA Writes", small.written, [])
+    finally:
+        small.close()
+
+
+def case_plain_done(c):
+    """RDMA_DONE is dropped."""
+    c.send(u32(next(XIDS), 1, 32, DONE))
+    c.null()
 
 
 def case_two_read_chunks(c):
@@ -725,9 +804,12 @@ def case_err_vers(c):
 def main():
     failed = 0
     for name, case in [(k[5:], v) for k, v in globals().items() if k.startswith("case_")]:
+        server = 2 if name.startswith("plain_") else 1
+        if server >= len(sys.argv):
+            continue
         client = None
         try:
-            client = Client(sys.argv[1])
+            client = Client(sys.argv[server])
             case(client)
             print("ok", name)
         except Exception as e:
