@@ -351,11 +351,14 @@ func putPool(p *bufpool.Pool) {
 	}
 }
 
+// patience is how long a test waits for an event that has to come.
+const patience = time.Minute
+
 // eventually waits for something to become true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for start := time.Now(); !ok(); time.Sleep(200 * time.Microsecond) {
-		if time.Since(start) > 10*time.Second {
+		if time.Since(start) > patience {
 			t.Fatalf("never happened: %s", what)
 		}
 	}

@@ -140,7 +140,7 @@ func (p *rawPeer) get() received {
 		default:
 		}
 		p.t.Fatalf("connection ended: %v", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatal("no message came")
 	}
 	return received{}
@@ -163,7 +163,7 @@ func (p *rawPeer) end() error {
 	case err := <-p.ended:
 		p.ended <- err
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatal("connection did not end")
 		return nil
 	}

@@ -476,7 +476,7 @@ func (p *rawPeer) await(c <-chan struct{}) {
 	case <-c:
 	case err := <-p.ended:
 		p.t.Fatalf("connection ended: %v", err)
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		p.t.Fatal("nothing came for a minute")
 	}
 }

@@ -304,7 +304,7 @@ func (x *transcript) command(name string, args []string) error {
 		select {
 		case <-x.p.read:
 			return x.compare(m, want, mask, args[1:])
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			return fmt.Errorf("nothing could be read")
 		}
 	case "write":
@@ -321,7 +321,7 @@ func (x *transcript) command(name string, args []string) error {
 	case "done":
 		select {
 		case <-x.done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			return fmt.Errorf("the call is not done")
 		}
 		if x.c != nil { // until the reply's receive is posted again: the next limit has it
@@ -397,7 +397,7 @@ func (x *transcript) exposed(want int) error {
 		own, peer = peer, own
 	}
 	n := 0
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(time.Millisecond) {
+	for start := time.Now(); time.Since(start) < patience; time.Sleep(time.Millisecond) {
 		n = 0
 		for _, e := range x.w.fabric.Events() {
 			switch {
