@@ -101,7 +101,7 @@ func (r *pingResult) print(a *app) {
 		line("padding", "data of calls at multiples of %d bytes", r.Padding)
 	}
 	if r.ReadRead {
-		line("long replies", "read from the server's memory (Read-Read)")
+		line("long replies", "exposed by the server, if it can, and read (Read-Read)")
 	}
 	line("credits", "%d granted, %d asked for", r.Granted, r.Requested)
 	line("RDMA Reads", "%d at once from the server (IRD), %d from here (ORD)", r.IRD, r.ORD)
