@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -180,7 +181,8 @@ func (g *sendGate) stampLocked(head []byte) {
 	wire.SetLimit(head, g.receives.announce())
 }
 
-// refresh sends a grant when the peer has used more than half of the credits that it knows.
+// refresh sends a grant when the peer has used more than half of the credits that it knows. Without
+// memory for one it ends the connection.
 func (g *sendGate) refresh(pool *bufpool.Pool) {
 	if !g.active.Load() || !g.receives.due() {
 		return
@@ -191,11 +193,13 @@ func (g *sendGate) refresh(pool *bufpool.Pool) {
 		return
 	}
 	if g.grant == nil {
-		var err error
-		if g.grant, err = pool.Get(wire.FixedSize); err != nil {
+		b, err := pool.Get(wire.FixedSize)
+		if err != nil { // the peer may wait for it for ever
+			g.work.fail(fmt.Errorf("rpcrdma: no memory for a grant of credits: %w", err))
 			return
 		}
-		g.grant.B = wire.AppendGrant(g.grant.B[:0])
+		b.B = wire.AppendGrant(b.B[:0])
+		g.grant = b
 	}
 	g.due = true
 	g.drainLocked()

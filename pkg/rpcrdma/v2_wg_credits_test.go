@@ -1,10 +1,12 @@
 package rpcrdma
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/rdma/rdmatest"
 	"sluice.dev/sluice/pkg/rpcrdma/credit"
 )
@@ -32,4 +34,19 @@ func TestWGGrantUnsent(t *testing.T) {
 		}
 		w.close(c)
 	})
+}
+
+// TestWGGrantWithoutMemory has no memory for the first GRANT. The peer may wait for it, and nothing
+// else would bring it: the connection ends.
+func TestWGGrantWithoutMemory(t *testing.T) {
+	var q workQueue
+	var ended error
+	r := &recvCredits{posted: 5}
+	q.init(r, func(err error) { ended = err }, 8, mostSends)
+	g := newSendGate(&q, r, false)
+	r.window.Receive() // with the one credit of the beginning
+	g.refresh(bufpool.New(1))
+	if !errors.Is(ended, bufpool.ErrExhausted) {
+		t.Errorf("the connection ends with %v, want %v", ended, bufpool.ErrExhausted)
+	}
 }
