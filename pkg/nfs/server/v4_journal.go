@@ -27,7 +27,9 @@ import (
 // synced before the request takes effect, and again with the reply before that is sent. A request
 // that leaves no record has had no effect, or may run again.
 //
-// The file is a header of one page and records of two pages. The pages of a record fail apart:
+// The file is a header of one page and records of two pages. The header has the magic, the number
+// of records, a hash of the identity, and the times of the latest starts. The pages of a record
+// fail apart:
 //
 //	   0  uint32     checksum of the head, from 4 to the end of the prefix
 //	   4  uint16     length of the prefix
@@ -62,6 +64,8 @@ type sessionJournal struct {
 	syncs   vfs.SyncGroup
 	failed  atomic.Bool
 	started time.Time
+	// starts are the latest starts of a server with the file in nanoseconds, the present one first.
+	starts []int64
 
 	mu       sync.Mutex
 	sessions map[nfs4.SessionID]*journaledSession
@@ -72,23 +76,28 @@ type sessionJournal struct {
 type journaledSession struct {
 	made int64
 	dead bool // an earlier process had it: it answers retries alone
-	// running is the number of requests that may write to the records.
+	// ended is the start of the process after that one, 0 if it is forgotten.
+	ended int64
+	// running is the number of requests, and of calls of open, that may write to the records.
 	running int
-	slots   []journaledSlot
+	slots   map[uint32]*journaledSlot
 }
 
 // journaledSlot is a slot of a session.
 type journaledSlot struct {
-	record int32 // or noSlot
+	record int32
 	// busy: a retry is being judged.
 	busy bool
-	// created is the object that an unanswered request of a dead session has made, by its record.
+	// created is the object that a request of a dead session has made, by its record or as a retry
+	// was judged.
 	created []byte
 }
 
 const (
 	v4JournalMagic   = "sluice sessions1"
 	v4JournalStart   = 4096
+	v4JournalIDEnd   = 64 // of the header
+	v4JournalStarts  = 32
 	v4JournalRecords = 4096
 	v4RecordSize     = 8192
 	v4ReplyPage      = 4096
@@ -224,18 +233,24 @@ func openSessionJournal(path string, identity []byte, log *slog.Logger) (_ *sess
 		return nil, &os.PathError{Op: "lock", Path: path, Err: errors.New("another server has it open")}
 	}
 	j := &sessionJournal{file: f, log: log, sync: unix.Fdatasync, started: coarseNow(), sessions: map[nfs4.SessionID]*journaledSession{}}
+	j.starts = []int64{j.started.UnixNano()}
 	for i := range int32(v4JournalRecords) {
 		j.free = append(j.free, v4JournalRecords-1-i)
 	}
 	const size = v4JournalStart + v4JournalRecords*v4RecordSize
-	header := v4JournalHeader(identity)
+	header := j.header(identity)
 	old := make([]byte, v4JournalStart)
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.ReadAt(old, 0); err == nil && info.Size() == size && bytes.Equal(old, header) {
-		return j, j.restore()
+	if _, err := f.ReadAt(old, 0); err == nil && info.Size() == size && bytes.Equal(old[:v4JournalIDEnd], header[:v4JournalIDEnd]) {
+		for i := range v4JournalStarts - 1 {
+			if at := int64(binary.LittleEndian.Uint64(old[v4JournalIDEnd+8*i:])); at != 0 {
+				j.starts = append(j.starts, at)
+			}
+		}
+		return j, errors.Join(j.restore(), j.setIdentity(identity))
 	}
 	if err := errors.Join(f.Truncate(0), f.Truncate(size)); err != nil {
 		return nil, err
@@ -265,18 +280,32 @@ func coarseNow() time.Time {
 	return time.Unix(t.Unix())
 }
 
-func v4JournalHeader(identity []byte) []byte {
+func (j *sessionJournal) header(identity []byte) []byte {
 	header := make([]byte, v4JournalStart)
 	copy(header, v4JournalMagic)
 	binary.LittleEndian.PutUint32(header[16:], v4JournalRecords)
 	sum := sha256.Sum256(identity)
-	copy(header[32:], sum[:])
+	copy(header[32:v4JournalIDEnd], sum[:])
+	for i, at := range j.starts {
+		binary.LittleEndian.PutUint64(header[v4JournalIDEnd+8*i:], uint64(at))
+	}
 	return header
+}
+
+// endOf returns when the process ended that had a session made at a time: not after the start of
+// the next one. It returns 0 for a session from before the starts that are known.
+func (j *sessionJournal) endOf(made int64) int64 {
+	for i, at := range j.starts {
+		if at <= made && i > 0 {
+			return j.starts[i-1]
+		}
+	}
+	return 0
 }
 
 // setIdentity replaces the identity that the file was opened with.
 func (j *sessionJournal) setIdentity(identity []byte) error {
-	if _, err := j.file.WriteAt(v4JournalHeader(identity), 0); err != nil {
+	if _, err := j.file.WriteAt(j.header(identity), 0); err != nil {
 		return err
 	}
 	return j.flush()
@@ -301,18 +330,15 @@ func (j *sessionJournal) restore() error {
 		}
 		n := j.sessions[r.session]
 		if n == nil {
-			n = &journaledSession{made: r.made, dead: true}
+			n = &journaledSession{made: r.made, dead: true, ended: j.endOf(r.made), slots: map[uint32]*journaledSlot{}}
 			j.sessions[r.session] = n
 		}
-		for len(n.slots) <= int(r.slot) {
-			n.slots = append(n.slots, journaledSlot{record: noSlot})
-		}
-		l := &n.slots[r.slot]
-		if l.record != noSlot {
+		if n.slots[r.slot] != nil {
 			j.free = append(j.free, record)
 			continue
 		}
-		l.record = record
+		l := &journaledSlot{record: record}
+		n.slots[r.slot] = l
 		if r.target.state == created {
 			l.created = bytes.Clone(r.target.handle[:r.target.n])
 		}
@@ -335,29 +361,36 @@ func (j *sessionJournal) open(id nfs4.SessionID, slots int, live func(nfs4.Sessi
 		j.mu.Unlock()
 		return false
 	}
-	n := &journaledSession{made: time.Now().UnixNano(), slots: make([]journaledSlot, slots)}
-	for i := range n.slots {
+	n := &journaledSession{made: time.Now().UnixNano(), running: 1, slots: make(map[uint32]*journaledSlot, slots)}
+	for i := range uint32(slots) {
 		last := len(j.free) - 1
-		n.slots[i].record, j.free = j.free[last], j.free[:last]
+		n.slots[i] = &journaledSlot{record: j.free[last]}
+		j.free = j.free[:last]
 	}
 	j.sessions[id] = n
 	j.mu.Unlock()
+	err := j.fill(id, n)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n.running--
+	if err != nil {
+		_ = j.fail(err)
+		j.dropLocked(id)
+	}
+	return err == nil
+}
+
+// fill writes the records of a new session, without requests.
+func (j *sessionJournal) fill(id nfs4.SessionID, n *journaledSession) error {
 	var b recordBuf
-	for i := range n.slots {
-		r := slotRecord{session: id, slot: uint32(i), made: n.made}
+	for i, l := range n.slots {
+		r := slotRecord{session: id, slot: i, made: n.made}
 		b.head(&r)
-		if _, err := j.file.WriteAt(b[:], recordAt(n.slots[i].record)); err != nil {
-			_ = j.fail(err)
-			j.drop(id)
-			return false
+		if _, err := j.file.WriteAt(b[:], recordAt(l.record)); err != nil {
+			return err
 		}
 	}
-	if err := j.flush(); err != nil {
-		_ = j.fail(err)
-		j.drop(id)
-		return false
-	}
-	return true
+	return j.flush()
 }
 
 // makeRoomLocked frees the records of ended sessions. After a lease's time, in which clients repeat
@@ -386,13 +419,7 @@ func (j *sessionJournal) makeRoomLocked(slots int, live func(nfs4.SessionID) boo
 	}
 }
 
-// drop forgets a session.
-func (j *sessionJournal) drop(id nfs4.SessionID) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.dropLocked(id)
-}
-
+// dropLocked forgets a session.
 func (j *sessionJournal) dropLocked(id nfs4.SessionID) {
 	n := j.sessions[id]
 	if n == nil {
@@ -400,10 +427,8 @@ func (j *sessionJournal) dropLocked(id nfs4.SessionID) {
 	}
 	delete(j.sessions, id)
 	for _, l := range n.slots {
-		if l.record != noSlot {
-			_, _ = j.file.WriteAt(make([]byte, v4PrefixAt), recordAt(l.record))
-			j.free = append(j.free, l.record)
-		}
+		_, _ = j.file.WriteAt(make([]byte, v4PrefixAt), recordAt(l.record))
+		j.free = append(j.free, l.record)
 	}
 }
 
@@ -433,7 +458,7 @@ func (j *sessionJournal) use(in *intent) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := j.sessions[in.session]
-	if n == nil || n.dead || int(in.slot) >= len(n.slots) {
+	if n == nil || n.dead || n.slots[in.slot] == nil {
 		return false
 	}
 	n.running++
@@ -449,7 +474,7 @@ func (j *sessionJournal) claim(id nfs4.SessionID, slot, sequence uint32, in *int
 	case n == nil || !n.dead:
 		j.mu.Unlock()
 		return nfs4.ErrBadSession
-	case int(slot) >= len(n.slots) || n.slots[slot].record == noSlot:
+	case n.slots[slot] == nil:
 		j.mu.Unlock()
 		return nfs4.ErrDeadsession
 	case n.slots[slot].busy:
@@ -472,24 +497,30 @@ func (j *sessionJournal) claim(id nfs4.SessionID, slot, sequence uint32, in *int
 func (j *sessionJournal) release(id nfs4.SessionID, slot uint32) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if n := j.sessions[id]; n != nil && int(slot) < len(n.slots) {
+	if n := j.sessions[id]; n != nil && n.slots[slot] != nil {
 		n.slots[slot].busy = false
 		n.running--
 	}
 }
 
-// claimed reports whether another unanswered request has made an object.
-func (j *sessionJournal) claimed(handle []byte, session nfs4.SessionID, slot uint32) bool {
+// attribute makes an object, born at a time, that of the request in a slot of a dead session; false
+// if it is another request's, or not from the session's process.
+func (j *sessionJournal) attribute(handle []byte, born int64, session nfs4.SessionID, slot uint32) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	own := j.sessions[session]
+	if own == nil || own.slots[slot] == nil || born >= own.ended {
+		return false
+	}
 	for id, n := range j.sessions {
-		for i := range n.slots {
-			if (id != session || i != int(slot)) && vfs.SameObject(n.slots[i].created, handle) {
-				return true
+		for i, l := range n.slots {
+			if (id != session || i != slot) && vfs.SameObject(l.created, handle) {
+				return false
 			}
 		}
 	}
-	return false
+	own.slots[slot].created = bytes.Clone(handle)
+	return true
 }
 
 // begin records a request before its effect.

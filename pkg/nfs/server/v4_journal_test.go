@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -91,6 +92,135 @@ func TestSessionsSurviveRestart(t *testing.T) {
 	expect(t, "a retry in the destroyed session", s.retry(remove...), nfs4.ErrBadSession)
 	r.restart(keep)
 	expect(t, "a retry after another restart", s.retry(remove...), nfs4.ErrBadSession)
+}
+
+// forget makes the latest requests of a journal's slots unanswered ones, begun a minute earlier,
+// whose process died before they recorded a new object.
+func forget(t testing.TB, state string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(state, "sessions-*"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("journals %q, %v", paths, err)
+	}
+	content, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for record := range int32(v4JournalRecords) {
+		b := (*recordBuf)(content[recordAt(record):])
+		old := *b
+		var r slotRecord
+		if !r.decode(old[:]) || r.index == 0 {
+			continue
+		}
+		if r.target.state != present {
+			r.target = target{state: absent}
+		}
+		r.begun -= int64(time.Minute)
+		b.head(&r)
+		clear(b[v4ReplyPage:])
+	}
+	if err := os.WriteFile(paths[0], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tick waits for the next time of the kernel's clock of new objects.
+func tick() {
+	for begun := coarseNow(); coarseNow().Equal(begun); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestRetryOfStaleHandle: the directory of an unanswered request has gone. SEQUENCE has no
+// NFS4ERR_STALE.
+func TestRetryOfStaleHandle(t *testing.T) {
+	state := t.TempDir()
+	keep := persistent(state)
+	r := newEnv(t, keep)
+	r.must(os.Mkdir(r.path("dir"), 0o777))
+	r.put("dir/a", "")
+	s := r.persistentSession("owner")
+	remove := []nfs4test.Raw{rootFH, op4(nfs4.OpLookup, "dir"), op4(nfs4.OpRemove, "a")}
+	s.ok(remove...)
+	r.restart(func(c *Config) {
+		forget(t, state)
+		r.must(os.Remove(r.path("dir")))
+		keep(c)
+	})
+	expect(t, "the retry", s.retry(remove...), nfs4.ErrDeadsession)
+}
+
+// TestRetryAfterTwoRestarts: another process has made the object under a later server.
+func TestRetryAfterTwoRestarts(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		state := t.TempDir()
+		keep := persistent(state)
+		r := newEnv(t, keep)
+		s := r.persistentSession("owner")
+		mkdir := []nfs4test.Raw{rootFH, op4(nfs4.OpCreate, int(nfs4.Dir), "dir", noAttrs)}
+		s.ok(mkdir...)
+		tick()
+		r.restart(func(c *Config) {
+			forget(t, state)
+			keep(c)
+		})
+		want := nfs4.OK
+		if later {
+			want = nfs4.ErrDelay
+			r.must(os.Remove(r.path("dir")))
+			r.must(os.Mkdir(r.path("dir"), 0o777))
+			tick()
+		}
+		r.restart(keep)
+		expect(t, fmt.Sprintf("made later %v", later), s.retry(mkdir...), want)
+	}
+}
+
+// TestOneMaker: of two unanswered requests for a name, one has made the object.
+func TestOneMaker(t *testing.T) {
+	state := t.TempDir()
+	keep := persistent(state)
+	r := newEnv(t, keep)
+	a, b := r.persistentSession("a"), r.persistentSession("b")
+	mkdir := []nfs4test.Raw{rootFH, op4(nfs4.OpCreate, int(nfs4.Dir), "dir", noAttrs)}
+	a.ok(mkdir...)
+	b.fails(nfs4.ErrExist, mkdir...)
+	tick()
+	r.restart(func(c *Config) {
+		forget(t, state)
+		keep(c)
+	})
+	expect(t, "the first retry", a.retry(mkdir...), nfs4.OK)
+	expect(t, "the other's", b.retry(mkdir...), nfs4.ErrDelay)
+	expect(t, "the first again", a.retry(mkdir...), nfs4.OK)
+}
+
+// TestSessionsOfMany: a session that is being made keeps its records, although it is not live yet.
+func TestSessionsOfMany(t *testing.T) {
+	j, err := openSessionJournal(filepath.Join(t.TempDir(), "sessions"), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	id := nfs4.SessionID{1}
+	none := func(nfs4.SessionID) bool { return false }
+	j.sync = func(int) error {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.makeRoomLocked(v4JournalRecords, none, 0); j.sessions[id] == nil {
+			t.Error("the records were given away")
+		}
+		return nil
+	}
+	if !j.open(id, 4, none, 0) {
+		t.Error("no records")
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.makeRoomLocked(v4JournalRecords, none, 0); j.sessions[id] != nil || len(j.free) != v4JournalRecords {
+		t.Errorf("an ended session keeps records: %d are free", len(j.free))
+	}
 }
 
 // TestVolatileSessions: the default is no persistence, whatever the client asks for.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -224,8 +223,8 @@ func (c *compound) resumeAt(in *intent) nfs4.Status {
 			continue
 		}
 		n, err := c.s.fs.Resolve(k.handle)
-		if err != nil {
-			return status4(err)
+		if err != nil { // SEQUENCE has no status for it, and nothing more of the COMPOUND can run
+			return nfs4.ErrDeadsession
 		}
 		*k.n = n
 	}
@@ -298,20 +297,16 @@ func (c *compound) madeBefore(dir *vfs.Node) *vfs.Node {
 }
 
 // mine reports whether an object is the operation's, although the process died between the effect
-// and its record: nobody else claims it, and the caller has made it after the record of the
-// operation and before the present process.
+// and its record: it is no other operation's, and the caller has made it after the record of the
+// operation and before the next process.
 func (c *compound) mine(n *vfs.Node) bool {
 	in := c.intent
-	if c.s.v4.journal.claimed(handleOf(n), in.session, in.slot) {
-		return false
-	}
 	var st vfs.Stat
 	birth, ok := n.Birth()
 	if !ok || n.Stat(&st) != nil || c.s.info.Identities && st.Uid != c.cred.UID {
 		return false
 	}
-	at := time.Unix(birth.Unix())
-	return at.UnixNano() >= in.begun && at.Before(c.s.v4.journal.started)
+	return birth.Nano() >= in.begun && c.s.v4.journal.attribute(handleOf(n), birth.Nano(), in.session, in.slot)
 }
 
 // changeBefore is the change of a directory that an earlier process made.
