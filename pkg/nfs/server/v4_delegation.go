@@ -131,6 +131,9 @@ func (c *compound) conflict(n *vfs.Node, use state.Use) nfs4.Status {
 	}
 	f := state.FileID(n.Key())
 	st := v.state.Conflict(&f, c.client, use, c.now)
+	if st == nfs4.OK && use == state.UseWrite {
+		v.settle() // ends a lease of the holder's own delegation
+	}
 	if st != nfs4.ErrDelay || !c.patience.begin() {
 		return st
 	}

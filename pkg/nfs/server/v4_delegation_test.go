@@ -484,3 +484,35 @@ func TestDelegatedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestHolderWrites: the holder of a delegation for reading opens the file for writing, and does not
+// wait. A lease of the kernel would keep it out, so that ends, and the delegation is recalled.
+func TestHolderWrites(t *testing.T) {
+	for name, change := range map[string]func(*Config){"shared": nil, "unshared": unshared} {
+		t.Run(name, func(t *testing.T) {
+			r := newEnv4(t, change)
+			if change == nil {
+				needLease(r)
+			}
+			r.put("file", "contents")
+			a, back := r.sessionBack("a", 701)
+			b := r.session("b")
+			o := a.delegated(nfs4.DelegRead, accR, noCreate, "file")
+			w := a.open("o", accW, 0, noCreate, "file")
+			a.ok(putFH(w.handle), write4(stateID(w.StateID), 0, int(nfs4.FileSync), "x"))
+			if change == nil {
+				recalled(t, back.next(nfs4.OpCBRecall), o)
+			}
+			// Others wait for its return in any case.
+			b.fails(nfs4.ErrDelay, rootFH, openOp("b", accW, 0, noCreate, "file"))
+			if change != nil {
+				recalled(t, back.next(nfs4.OpCBRecall), o)
+			}
+			a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+			b.open("b", accW, 0, noCreate, "file")
+			if len(back.ops) > 0 {
+				t.Errorf("another callback: %+v", <-back.ops)
+			}
+		})
+	}
+}

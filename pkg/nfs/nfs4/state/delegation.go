@@ -199,7 +199,7 @@ const (
 )
 
 // conflicts reports whether c's use of the file conflicts with d; c is nil for version 3. A
-// delegation with a resource, which guards it against local processes, excludes every writer.
+// resource, which guards d against local processes, keeps out every writer, the holder included.
 func (d *Delegation) conflicts(c *Client, use Use) bool {
 	if d.client == c {
 		return use == UseWrite && d.resource != nil && !d.write
@@ -229,6 +229,10 @@ func (s *State) recallFor(id *FileID, c *Client, use Use, now time.Time) nfs4.St
 		case !d.conflicts(c, use):
 		case d.overdue(s.cfg.Lease, now):
 			s.revoke(d)
+		case d.client == c: // the resource keeps out the holder too, so it ends now
+			s.recall(d, now)
+			s.release(d.resource)
+			d.resource = nil
 		default:
 			holders = append(holders, d.client)
 		}
