@@ -82,6 +82,29 @@ func TestACLMapping(t *testing.T) {
 	})
 }
 
+// The list of a file with a mode alone grants that mode, by the rule of RFC 8881 section 6.3.2.
+func TestModeOfACL(t *testing.T) {
+	for mode := range uint32(0o1000) {
+		got := uint32(0)
+		for _, who := range []string{"OWNER@", "GROUP@", "EVERYONE@"} {
+			granted, decided := uint32(0), uint32(0)
+			for _, a := range aces(t, modeACL(mode), false, 0) {
+				if string(a.Who) != who && string(a.Who) != "EVERYONE@" {
+					continue
+				}
+				if a.Type == nfs4.ACEAllow {
+					granted |= a.Mask &^ decided
+				}
+				decided |= a.Mask
+			}
+			got = got<<3 | uint32(permBits(granted, false))
+		}
+		if got != mode {
+			t.Errorf("the list of mode %o grants %o", mode, got)
+		}
+	}
+}
+
 // In a list of version 4 the first entry with a bit decides. POSIX may grant
 // less, never more.
 func TestACLNeverGrantsMore(t *testing.T) {
