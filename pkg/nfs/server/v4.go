@@ -170,6 +170,9 @@ func (v *v4Server) settle() {
 	for _, n := range v.state.LockNotices() {
 		v.notify(n)
 	}
+	for _, n := range v.state.Squeezed() {
+		v.recallSlots(n)
+	}
 	v.relieve()
 }
 

@@ -134,6 +134,22 @@ func (b *callbacks) send(c *callback) {
 	c.proceed(ready, ended)
 }
 
+// recallSlots asks the client of a session to use fewer slots (CB_RECALL_SLOT, RFC 8881 section
+// 20.8). The back channel must be that of the session. Without a slot there, the next SEQUENCE
+// asks.
+func (v *v4Server) recallSlots(n *state.Session) {
+	c := &callback{b: &v.callbacks, client: n.Client(), op: nfs4.OpCBRecallSlot, size: 32}
+	c.encode = func(e *xdr.Encoder) bool {
+		highest, needed := v.state.TargetSlot(n)
+		a := nfs4.CBRecallSlotArgs{TargetHighestSlot: highest}
+		a.Encode(e)
+		return needed && c.at.Session == n
+	}
+	if c.at, c.hasSlot = v.state.BeginCallbackOf(n); c.hasSlot {
+		c.submit()
+	}
+}
+
 // readyLocked gives c a slot and a connection, if there are any. ended: the client has ended.
 func (b *callbacks) readyLocked(c *callback) (ready, ended bool) {
 	if b.v.state.ClientEnded(c.client) {
@@ -321,14 +337,14 @@ func (c *callback) answered(r *oncrpc.Request) {
 			}
 			return
 		}
-		v.state.DropConn(c.at.Conn)
+		v.state.LoseConn(&c.at)
 		c.b.probe(c.at.Session.ID())
 		return
 	case errors.As(err, &refused):
 		c.fault()
 		return
 	case err != nil: // no answer: the connection is of no use
-		v.state.DropConn(c.at.Conn)
+		v.state.LoseConn(&c.at)
 		c.b.send(c)
 		return
 	}

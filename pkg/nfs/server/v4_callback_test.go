@@ -28,9 +28,11 @@ type backClient struct {
 	nulls int
 	cred  oncrpc.Auth
 	// lost: the connection ends before the answer. refuse: the status of the RPC.
-	lost   bool
-	refuse oncrpc.AcceptStat
-	answer func(op nfs4.CBOp, args []byte, e *xdr.Encoder) nfs4.Status
+	lost bool
+	// stalled: a callback waits for its end, and has no answer.
+	stalled chan struct{}
+	refuse  oncrpc.AcceptStat
+	answer  func(op nfs4.CBOp, args []byte, e *xdr.Encoder) nfs4.Status
 }
 
 // backOp is an operation of CB_COMPOUND, after CB_SEQUENCE.
@@ -56,6 +58,12 @@ var errLost = errors.New("connection lost")
 
 func (b *backClient) serve(r *oncrpc.Request) error {
 	b.mu.Lock()
+	if wait := b.stalled; wait != nil {
+		b.stalled = nil
+		b.mu.Unlock()
+		<-wait
+		return errLost
+	}
 	defer b.mu.Unlock()
 	if b.lost {
 		return errLost
@@ -271,4 +279,56 @@ func TestRecallAgain(t *testing.T) {
 	}
 	recalled(t, second.next(nfs4.OpCBRecall), o)
 	a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+}
+
+// TestRecallAfterSession: a recall has no answer, and its session ends. The connection stays good
+// for the next session, which gets the recall.
+func TestRecallAfterSession(t *testing.T) {
+	e := newEnv4(t, unshared)
+	e.put("file", "contents")
+	a, back := e.sessionBack("a", 701)
+	b := e.session("b")
+	o := a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+	stalled := make(chan struct{})
+	back.set(func(k *backClient) { k.stalled = stalled })
+	b.fails(nfs4.ErrDelay, rootFH, openOp("o", accR, 0, noCreate, "file"))
+	eventually(t, "the recall", func() (began bool) { back.set(func(k *backClient) { began = k.stalled == nil }); return began })
+	expect(t, "DESTROY_SESSION", a.compound(2, op4(nfs4.OpDestroySession, a.id)), nfs4.OK)
+	res := a.compound(2, createBack(a.client, a.sequence, 1, 0))
+	expect(t, "CREATE_SESSION", res, nfs4.OK)
+	a.id, a.slots = append(nfs4test.Raw{}, res.Op(0)[:16]...), make([]uint32, testSlots)
+	close(stalled)
+	k := back.next(nfs4.OpCBRecall)
+	recalled(t, k, o)
+	if string(k.seq.Session[:]) != string(a.id) {
+		t.Errorf("session %x", k.seq.Session)
+	}
+	a.ok(putFH(o.handle), delegReturn(o.Delegation.StateID))
+}
+
+// TestRecallSlot: many sessions take the slots of all, so an idle one is asked for some of its own.
+func TestRecallSlot(t *testing.T) {
+	r := newEnv4(t, nil)
+	n, back := r.connect(701)
+	a := n.client4("idle", "verifier")
+	res := a.compound(2, createSession(a.client, a.sequence, backFlag, nfs4test.Channel(32<<10, 16, 64), nfs4test.Channel(4096, 4, 2), testCBProgram, 1, 0))
+	expect(t, "CREATE_SESSION", res, nfs4.OK)
+	eventually(t, "the probe", func() (ok bool) { back.set(func(b *backClient) { ok = b.nulls == 1 }); return ok })
+	cfg := r.s.v4.state.Config()
+	for i := 0; r.s.v4.state.Stats(time.Now()).Slots <= cfg.MaxAllSlots-cfg.MaxAllSlots/4; i++ {
+		s := r.with(r.cred, fmt.Sprintf("127.0.%d.1:700", i/12)).client4(fmt.Sprint("busy ", i), "verifier")
+		for range 16 { // the most sessions of a client
+			if res := s.compound(1, createSession(s.client, s.sequence, 0, nfs4test.Channel(32<<10, 16, 64), nfs4test.Channel(4096, 4, 2), 0, 0)); res.Status != 0 {
+				t.Fatalf("CREATE_SESSION: %v", nfs4.Status(res.Status))
+			}
+			s.sequence++
+		}
+	}
+	var args nfs4.CBRecallSlotArgs
+	var d xdr.Decoder
+	k := back.next(nfs4.OpCBRecallSlot)
+	d.ResetBytes(k.args)
+	if args.Decode(&d); d.Err() != nil || args.TargetHighestSlot != 31 || string(k.seq.Session[:]) != string(res.Op(0)[:16]) {
+		t.Errorf("CB_RECALL_SLOT %+v to %x", args, k.seq.Session)
+	}
 }

@@ -146,6 +146,17 @@ func (s *State) DropConn(conn any) {
 	}
 }
 
+// LoseConn is DropConn for a callback without an answer. If its session has ended, a client need
+// not answer it, and the connection may be good for other sessions.
+func (s *State) LoseConn(cb *Callback) {
+	s.mu.Lock()
+	ended := cb.Session.ended
+	s.mu.Unlock()
+	if !ended {
+		s.DropConn(cb.Conn)
+	}
+}
+
 // Callback is a callback in progress, with its slot.
 type Callback struct {
 	Session *Session
@@ -190,28 +201,41 @@ func (s *State) BeginCallback(c *Client) (cb Callback, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range c.sessions {
-		b := &n.back
-		if !b.works() {
-			continue
+		if cb, ok = n.beginCallback(); ok {
+			return cb, true
 		}
-		at := slices.IndexFunc(b.slots, func(l callbackSlot) bool { return !l.busy })
-		if at < 0 {
-			continue
-		}
-		l := &b.slots[at]
-		l.busy = true
-		l.sequence++
-		highest := at
-		for i := range b.slots {
-			if b.slots[i].busy {
-				highest = max(highest, i)
-			}
-		}
-		cb = n.callback()
-		cb.Args = nfs4.CBSequenceArgs{Session: n.id, Sequence: l.sequence, Slot: uint32(at), HighestSlot: uint32(highest)}
-		return cb, true
 	}
 	return cb, false
+}
+
+// BeginCallbackOf is BeginCallback for a session.
+func (s *State) BeginCallbackOf(n *Session) (cb Callback, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n.beginCallback()
+}
+
+func (n *Session) beginCallback() (cb Callback, ok bool) {
+	b := &n.back
+	if n.ended || !b.works() {
+		return cb, false
+	}
+	at := slices.IndexFunc(b.slots, func(l callbackSlot) bool { return !l.busy })
+	if at < 0 {
+		return cb, false
+	}
+	l := &b.slots[at]
+	l.busy = true
+	l.sequence++
+	highest := at
+	for i := range b.slots {
+		if b.slots[i].busy {
+			highest = max(highest, i)
+		}
+	}
+	cb = n.callback()
+	cb.Args = nfs4.CBSequenceArgs{Session: n.id, Sequence: l.sequence, Slot: uint32(at), HighestSlot: uint32(highest)}
+	return cb, true
 }
 
 // Reroute gives a callback that has had no answer another connection. ok is false while there is

@@ -26,12 +26,49 @@ func (s *State) reserveSlots(h *host, n int) int {
 		n = min(n, minSlots)
 	}
 	n = max(min(n, (left+1)/2), 0)
+	before := s.scarce()
 	s.take(h, slots, n)
+	if !before && s.scarce() {
+		s.squeeze = true
+		s.ended.Store(true)
+	}
 	return n
 }
 
 // scarce reports that three quarters of all slots are in use by sessions.
 func (s *State) scarce() bool { return s.used.slots > s.cfg.MaxAllSlots-s.cfg.MaxAllSlots/4 }
+
+// maxSqueezed bounds the sessions that are asked for slots at once.
+const maxSqueezed = 64
+
+// Squeezed returns sessions that use few of their slots, and can be called back, if slots have
+// become scarce since the last call. The caller asks their clients to give half of them back
+// (CB_RECALL_SLOT): an idle client learns of it by no reply.
+func (s *State) Squeezed() (list []*Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.squeeze {
+		return nil
+	}
+	s.squeeze = false
+	for _, n := range s.sessions {
+		if n.table.shrinkTo == 0 && len(n.slots) > minSlots && n.busy*2 <= len(n.slots) && n.back.works() {
+			n.table.shrinkTo = len(n.slots) / 2
+			if list = append(list, n); len(list) == maxSqueezed {
+				break
+			}
+		}
+	}
+	return list
+}
+
+// TargetSlot returns the highest slot that a session's client should use. ok is false if it may use
+// all of them, or the session has ended.
+func (s *State) TargetSlot(n *Session) (highest uint32, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n.target(), !n.ended && n.table.shrinkTo > 0
+}
 
 // target is sr_target_highest_slotid.
 func (n *Session) target() uint32 {

@@ -106,3 +106,39 @@ func TestSlotsAreBounded(t *testing.T) {
 		t.Errorf("%d slots", n)
 	}
 }
+
+// TestIdleSessionsGiveSlotsBack: when slots become scarce, sessions that use few of theirs are
+// asked once to give half of them back.
+func TestIdleSessionsGiveSlotsBack(t *testing.T) {
+	e := newEnv(t, Config{MaxAllSlots: 100})
+	reachable := func(c *slotted) *Session {
+		n := e.s.sessions[c.p.session]
+		n.back.addConn(n)
+		n.back.up = true
+		return n
+	}
+	a := e.slotted("a", 40)
+	n := reachable(a)
+	if list := e.s.Squeezed(); list != nil || e.s.Ended() {
+		t.Errorf("%d sessions while there are slots", len(list))
+	}
+	e.slotted("unreachable", 64)
+	reachable(e.slotted("small", minSlots))
+	e.slotted("last", 64)
+	if !e.s.scarce() || !e.s.Ended() {
+		t.Fatalf("%d slots are used", e.s.used.slots)
+	}
+	if list := e.s.Squeezed(); len(list) != 1 || list[0] != n {
+		t.Errorf("%d sessions", len(list))
+	}
+	if list := e.s.Squeezed(); list != nil {
+		t.Errorf("%d sessions once more", len(list))
+	}
+	if highest, ok := e.s.TargetSlot(n); highest != 19 || !ok {
+		t.Errorf("target %d, %v", highest, ok)
+	}
+	a.use(10) // its client complies
+	if _, ok := e.s.TargetSlot(n); ok && len(n.slots) > 20 || len(n.slots) > 20 {
+		t.Errorf("%d slots are left", len(n.slots))
+	}
+}

@@ -122,6 +122,7 @@ type State struct {
 	notices     []LockNotice
 	pressed     bool
 	pressedAt   time.Time
+	squeeze     bool // slots have become scarce
 
 	grace graceState
 }
@@ -146,7 +147,8 @@ func (s *State) Config() Config {
 	return s.cfg
 }
 
-// Ended reports whether Released, Recalls, Returned or LockNotices have something to return.
+// Ended reports whether Released, Recalls, Returned, LockNotices or Squeezed have something to
+// return.
 func (s *State) Ended() bool { return s.ended.Load() }
 
 // Released returns the resources of ended state since the last call, to be closed, and the owners
