@@ -140,15 +140,18 @@ func TestNoAllocations4(t *testing.T) {
 		s.put("file", string(make([]byte, 1<<20)))
 		res := s.ok(putRoot, lookup4("file"), getFH)
 		put := op4(nfs4.OpPutFH, slices.Clone(opResult(res, 3).Opaque(nfs4.MaxHandle)))
+		opened := stateID(s.open("owner", accRW, 0, noCreate, "file").StateID)
 		linux := Bitmap(1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55)
 		for name, call := range map[string]*repeated4{
-			"SEQUENCE": s.repeated4(),
-			"GETATTR":  s.repeated4(put, op4(nfs4.OpGetAttr, linux)),
-			"ACCESS":   s.repeated4(put, op4(nfs4.OpAccess, 0x3f), op4(nfs4.OpGetAttr, linux)),
-			"READ":     s.repeated4(put, read4(anonymous, 0, 4096)),
-			"WRITE":    s.repeated4(put, write4(anonymous, 0, 0, string(make([]byte, 4096))), op4(nfs4.OpGetAttr, linux)),
-			"COMMIT":   s.repeated4(put, op4(nfs4.OpCommit, uint64(0), 0)),
-			"LOOKUP":   s.repeated4(putRoot, lookup4("file"), getFH, op4(nfs4.OpGetAttr, linux)),
+			"SEQUENCE":         s.repeated4(),
+			"GETATTR":          s.repeated4(put, op4(nfs4.OpGetAttr, linux)),
+			"ACCESS":           s.repeated4(put, op4(nfs4.OpAccess, 0x3f), op4(nfs4.OpGetAttr, linux)),
+			"READ":             s.repeated4(put, read4(anonymous, 0, 4096)),
+			"READ by an open":  s.repeated4(put, read4(opened, 0, 4096)),
+			"WRITE by an open": s.repeated4(put, write4(opened, 0, 0, string(make([]byte, 4096))), op4(nfs4.OpGetAttr, linux)),
+			"WRITE":            s.repeated4(put, write4(anonymous, 0, 0, string(make([]byte, 4096))), op4(nfs4.OpGetAttr, linux)),
+			"COMMIT":           s.repeated4(put, op4(nfs4.OpCommit, uint64(0), 0)),
+			"LOOKUP":           s.repeated4(putRoot, lookup4("file"), getFH, op4(nfs4.OpGetAttr, linux)),
 		} {
 			for range 50 {
 				call.run()
