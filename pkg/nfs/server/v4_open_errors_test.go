@@ -199,7 +199,7 @@ func TestCreatedACL(t *testing.T) {
 	}
 	ace := func(mask int, who string) Raw { return Fields(int(nfs4.ACEAllow), 0, mask, who) }
 	const read, write, execute = int(nfs4.ACEReadData), int(nfs4.ACEWriteData | nfs4.ACEAppendData), int(nfs4.ACEExecute)
-	list := []any{3, ace(read|write|execute, "OWNER@"), ace(read|execute, "GROUP@"), ace(read, "EVERYONE@")}
+	list := []any{3, ace(read|write|execute|nfs4.ACEReadACL, "OWNER@"), ace(read|execute, "GROUP@"), ace(read, "EVERYONE@")}
 	only := Attrs([]uint32{nfs4.AttrACL}, list...)
 	both := Attrs([]uint32{nfs4.AttrACL, nfs4.AttrMode}, append(list, 0o600)...)
 	for name, how := range map[string]Raw{
@@ -212,6 +212,16 @@ func TestCreatedACL(t *testing.T) {
 		}
 		if mode := s.lstat(name).Mode & 0o777; mode != 0o754 {
 			t.Errorf("%s: mode is %o", name, mode)
+		}
+		// The list returns with all that was asked for, in its order.
+		got := nfs4.DecodeACL(values(s.attrs4(name, nfs4.AttrACL)), nil)
+		for i, want := range []nfs4.ACE{
+			{Mask: uint32(read | write | execute | nfs4.ACEReadACL), Who: []byte("OWNER@")},
+			{Mask: uint32(read | execute), Who: []byte("GROUP@")}, {Mask: uint32(read), Who: []byte("EVERYONE@")},
+		} {
+			if i >= len(got) || got[i].Type != nfs4.ACEAllow || string(got[i].Who) != string(want.Who) || got[i].Mask&want.Mask != want.Mask {
+				t.Fatalf("%s: the list is %+v", name, got)
+			}
 		}
 	}
 }
