@@ -30,10 +30,11 @@ type caller struct {
 	pool    *bufpool.Pool
 	cred    oncrpc.Auth
 	version uint32
+	onDelay func(status error, waited time.Duration)
 }
 
 func callerOf(cfg Config, version uint32) caller {
-	return caller{rq: cfg.Requester, pool: cfg.Pool, cred: cfg.Cred, version: version}
+	return caller{rq: cfg.Requester, pool: cfg.Pool, cred: cfg.Cred, version: version, onDelay: cfg.OnDelay}
 }
 
 // newRequest makes a sealed NFS request with its reply plan. size bounds the arguments without
@@ -66,13 +67,23 @@ func (c *caller) newRequest(procedure uint32, args encoder, size int) (*oncrpc.R
 func replyLen(n int) int { return oncrpc.MinReplyLen + max(n, 8) }
 
 // patience spaces the calls that are repeated because the server asks for it.
-type patience struct{ delay time.Duration }
+type patience struct {
+	onDelay func(status error, waited time.Duration) // see Config
+	began   time.Time
+	delay   time.Duration
+}
 
 // again waits before a repetition, 100 ms at first and at most 5 s. It reports false for another
 // error than NFS3ERR_JUKEBOX, NFS4ERR_DELAY and NFS4ERR_GRACE, and when ctx ends.
 func (p *patience) again(ctx context.Context, err error) bool {
 	if !errors.Is(err, nfs3.ErrJukebox) && !errors.Is(err, nfs4.ErrDelay) && !errors.Is(err, nfs4.ErrGrace) {
 		return false
+	}
+	if p.began.IsZero() {
+		p.began = time.Now()
+	}
+	if p.onDelay != nil {
+		p.onDelay(err, time.Since(p.began))
 	}
 	p.delay = min(max(2*p.delay, 100*time.Millisecond), 5*time.Second)
 	select {

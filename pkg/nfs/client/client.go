@@ -14,6 +14,7 @@ package client
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -37,6 +38,10 @@ type Config struct {
 	Version Version
 	// Window bounds the outstanding READs or WRITEs of a transfer; 0 means DefaultWindow.
 	Window int
+	// OnDelay, if set, is called before a call is repeated because the server asks for it. status
+	// is NFS3ERR_JUKEBOX, NFS4ERR_DELAY or NFS4ERR_GRACE, waited the time since the call's first
+	// such answer. OnDelay must not block. It may be called concurrently.
+	OnDelay func(status error, waited time.Duration)
 }
 
 // Client calls one server. Its methods may be called concurrently.

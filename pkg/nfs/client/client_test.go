@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -172,6 +173,21 @@ func TestJukebox(t *testing.T) {
 				t.Error("other data were read")
 			}
 			mustNot(t, e.Remove(ctx, e.root, "f"))
+
+			var waited []time.Duration
+			patient := client.New(client.Config{
+				Requester: e.loop, Pool: e.pool,
+				OnDelay: func(status error, d time.Duration) {
+					mustBe(t, status, nfs3.ErrJukebox)
+					waited = append(waited, d)
+				},
+			})
+			busy(3, nfs3.ProcGetAttr)
+			_, err = patient.GetAttr(ctx, e.root)
+			mustNot(t, err)
+			if want := []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}; !slices.Equal(waited, want) {
+				t.Errorf("OnDelay was called after %v, want %v", waited, want)
+			}
 
 			busy(1000, nfs3.ProcGetAttr)
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -16,6 +16,7 @@ import (
 // READ or WRITE can change its range in between, a CREATE or REMOVE its name. Only one goroutine
 // may use an Op at a time, and none from Submit until its end.
 type Op struct {
+	c      *caller
 	rq     oncrpc.Requester
 	r      *oncrpc.Request
 	name   string                            // of the operation
@@ -54,9 +55,9 @@ type Result struct {
 	Verf      nfs3.Verifier
 }
 
-// init takes a sealed request.
-func (o *Op) init(rq oncrpc.Requester, name string, r *oncrpc.Request, decode func(*Op, *xdr.Decoder) error) {
-	o.rq, o.name, o.r, o.decode = rq, name, r, decode
+// init takes a sealed request of c for rq.
+func (o *Op) init(c *caller, rq oncrpc.Requester, name string, r *oncrpc.Request, decode func(*Op, *xdr.Decoder) error) {
+	o.c, o.rq, o.name, o.r, o.decode = c, rq, name, r, decode
 	o.wake = make(chan struct{}, 1)
 	o.ended = func(*oncrpc.Request) { o.done(o) }
 }
@@ -161,7 +162,7 @@ func (o *Op) Result() (*Result, error) {
 // Await waits as Wait and returns the result. It repeats the call while the server asks for it, and
 // when the server has lost the open file.
 func (o *Op) Await(ctx context.Context) (*Result, error) {
-	for p, revivals := (patience{}), 0; ; {
+	for p, revivals := (patience{onDelay: o.c.onDelay}), 0; ; {
 		o.Wait(ctx)
 		res, err := o.Result()
 		switch {

@@ -96,6 +96,10 @@ type Protocol interface {
 	// verifier than the returned one must be written again.
 	Commit(ctx context.Context, file nfs3.Handle, offset uint64, count uint32) (nfs3.Verifier, error)
 
+	// Copy copies up to count bytes between two open files within the server. The result has the
+	// number of bytes, their stability, and the verifier. Version 3 has errors.ErrUnsupported.
+	Copy(ctx context.Context, from File, fromOffset uint64, to File, toOffset, count uint64) (CopyResult, error)
+
 	// Close ends the client's state on the server, of version 4 alone. Its calls must have ended.
 	Close(ctx context.Context) error
 
@@ -117,6 +121,13 @@ type Protocol interface {
 	// NewCreateWrite makes OPEN of a new file, WRITE and CLOSE in one call of version 4; SetName
 	// changes the name. The WRITE is that of File.NewWrite. Version 3 has errors.ErrUnsupported.
 	NewCreateWrite(dir nfs3.Handle, name string, attrs nfs3.SetAttrs, b *bufpool.Buf, stable nfs3.Stability) (*Op, error)
+}
+
+// CopyResult is the result of Copy.
+type CopyResult struct {
+	Count     uint64
+	Committed nfs3.Stability
+	Verf      nfs3.Verifier
 }
 
 // Object is a result of Lookup or Create: handle and attributes, which a server may leave out.

@@ -191,8 +191,33 @@ func (c *Client) Upload(ctx context.Context, file nfs3.Handle, src io.ReaderAt, 
 			}
 			opts.Progress(-int64(size))
 		}
-		return fmt.Errorf("WRITE: the server lost uncommitted data %d times in a row: its write verifier keeps changing", maxRewrites)
+		return fmt.Errorf("WRITE: %w", errKeepsLosing)
 	})
+}
+
+var errKeepsLosing = fmt.Errorf("the server lost uncommitted data %d times in a row: its write verifier keeps changing", maxRewrites)
+
+// unstable are the data of a pass that the server may lose.
+type unstable struct {
+	verf    nfs3.Verifier // of the first
+	pending bool          // there are some
+	lost    bool          // later ones had another verifier
+}
+
+func (u *unstable) add(verf nfs3.Verifier) {
+	if !u.pending {
+		u.verf, u.pending = verf, true
+	}
+	u.lost = u.lost || verf != u.verf
+}
+
+// commit makes COMMIT if it is needed, and reports whether the server has lost nothing.
+func (u *unstable) commit(ctx context.Context, c *Client, file nfs3.Handle) (safe bool, err error) {
+	if !u.pending {
+		return true, nil
+	}
+	verf, err := c.Commit(ctx, file, 0, 0)
+	return err == nil && !u.lost && verf == u.verf, err
 }
 
 type upload struct {
@@ -201,15 +226,12 @@ type upload struct {
 	src  io.ReaderAt
 	opts UploadOptions
 	p    pipeline
-
-	verf    nfs3.Verifier // of the first uncommitted WRITE of the pass
-	pending bool          // there was such a WRITE
-	lost    bool          // a later WRITE had another verifier
+	unstable
 }
 
 // pass writes everything once, and reports whether all of it is committed.
 func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err error) {
-	u.pending, u.lost = false, false
+	u.unstable = unstable{}
 	most := int(min(uint64(u.c.WriteSize()), size))
 	for ask, end := offset, offset+size; ; {
 		for ask < end && !u.p.full() {
@@ -237,11 +259,7 @@ func (u *upload) pass(ctx context.Context, offset, size uint64) (safe bool, err 
 			return false, err
 		}
 	}
-	if !u.pending {
-		return true, nil
-	}
-	verf, err := u.c.Commit(ctx, u.file, 0, 0)
-	return !u.lost && verf == u.verf, err
+	return u.commit(ctx, u.c, u.file)
 }
 
 // takeWrite handles the result of a WRITE. After a short one it sends the rest.
@@ -252,10 +270,7 @@ func (u *upload) takeWrite(ctx context.Context, x piece) error {
 			return err
 		}
 		if res.Committed == nfs3.Unstable || res.Committed < u.opts.Stable {
-			if !u.pending {
-				u.verf, u.pending = res.Verf, true
-			}
-			u.lost = u.lost || res.Verf != u.verf
+			u.add(res.Verf)
 		}
 		u.opts.Progress(int64(res.Count))
 		if res.Count == x.n {

@@ -30,7 +30,7 @@ const fixedArgs = 256
 // do makes a call and decodes its results into res. They stay valid until the caller frees the
 // request. names is the number of bytes of inline names and paths in args.
 func (c *v3) do(ctx context.Context, procedure uint32, args encoder, names int, res decoder) (*oncrpc.Request, error) {
-	for p := (patience{}); ; {
+	for p := (patience{onDelay: c.onDelay}); ; {
 		r, err := c.newRequest(procedure, args, fixedArgs+names)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)

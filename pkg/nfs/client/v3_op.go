@@ -82,8 +82,13 @@ func (c *v3) initOp(o *Op, procedure uint32, args encoder, names int, decode fun
 	if err != nil {
 		return fmt.Errorf("%s: %w", nfs3.ProcedureName(procedure), err)
 	}
-	o.init(c.rq, nfs3.ProcedureName(procedure), r, decode)
+	o.init(&c.caller, c.rq, nfs3.ProcedureName(procedure), r, decode)
 	return nil
+}
+
+// Copy implements Protocol.
+func (*v3) Copy(context.Context, File, uint64, File, uint64, uint64) (CopyResult, error) {
+	return CopyResult{}, fmt.Errorf("COPY: %w by version 3", errors.ErrUnsupported)
 }
 
 // Open makes no call.

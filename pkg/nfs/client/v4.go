@@ -29,7 +29,7 @@ func newV4(cfg Config) *v4 {
 // for calls that must not be executed twice. size bounds names and data in ops, in bytes.
 func (c *v4) do(ctx context.Context, once bool, size int, read func(*results) error, ops ...operation) error {
 	call := append(compound{sequence(once)}, ops...)
-	for p := (patience{}); ; {
+	for p := (patience{onDelay: c.onDelay}); ; {
 		err := c.exchange(ctx, c.session, call, size, read)
 		if err == nil || !p.again(ctx, err) {
 			return named4(ops, err)
@@ -79,7 +79,7 @@ func (c *v4) NewNull() (*Op, error) {
 		return nil, err
 	}
 	o := &Op{}
-	o.init(c.rq, "NULL", r, func(*Op, *xdr.Decoder) error { return nil })
+	o.init(&c.caller, c.rq, "NULL", r, func(*Op, *xdr.Decoder) error { return nil })
 	return o, nil
 }
 

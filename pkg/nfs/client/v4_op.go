@@ -147,7 +147,7 @@ func (c *v4) initOp(o *Op, once bool, op nfs4.Op, size int, read func(*Op, *resu
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	o.init(c.session, op.String(), r, func(o *Op, d *xdr.Decoder) error {
+	o.init(&c.caller, c.session, op.String(), r, func(o *Op, d *xdr.Decoder) error {
 		if err := o.results.begin(d); err != nil {
 			return err
 		}

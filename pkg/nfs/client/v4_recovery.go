@@ -72,7 +72,7 @@ func (s *session) makeSession(ctx context.Context) error {
 
 // repeat makes a COMPOUND on the connection, again while the server asks for it.
 func (s *session) repeat(ctx context.Context, ops func() compound, read func(*results) error) error {
-	for p := (patience{}); ; {
+	for p := (patience{onDelay: s.onDelay}); ; {
 		err := s.exchange(ctx, s.rq, ops(), 0, read)
 		if err == nil || !p.again(ctx, err) {
 			return err

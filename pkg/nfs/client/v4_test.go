@@ -331,6 +331,53 @@ func TestServerRestarts(t *testing.T) {
 	})
 }
 
+// TestCopyRange: files are copied within the server, again after it lost uncommitted data or the
+// open files, and the rest after a short COPY.
+func TestCopyRange(t *testing.T) {
+	v := newVolume(t, &server.NFS4Config{})
+	v.eachConn(func(t *testing.T, rq client.Conn, pool *bufpool.Pool) {
+		c, root := newClientOf(t, client.V42, rq, pool)
+		newFile := func(name string) nfs3.Handle {
+			o, err := c.Create(ctx, root, name, nfs3.Unchecked, nfs3.SetAttrs{SetMode: true, Mode: 0o600, SetSize: true}, nfs3.Verifier{})
+			mustNot(t, err)
+			return o.Handle
+		}
+		const offset = 5000
+		data := randomBytes(40 << 20) // three COPYs
+		from := newFile("from")
+		mustNot(t, c.WriteAt(ctx, from, data, 0, nfs3.Unstable))
+		for name, disturb := range map[string]func(){"nothing": func() {}, "restart": v.restart, "expel": v.expel} {
+			to, copied, calls := newFile("to"), int64(0), 0
+			mustNot(t, c.CopyRange(ctx, from, to, offset, uint64(len(data)-offset), func(n int64) {
+				if copied += n; calls == 0 {
+					disturb()
+				}
+				calls++
+			}))
+			if copied != int64(len(data)-offset) {
+				t.Errorf("%s: progress ended at %d of %d bytes", name, copied, len(data)-offset)
+			}
+			got := make([]byte, len(data)-offset)
+			_, err := c.ReadAt(ctx, to, got, offset)
+			mustNot(t, err)
+			if !bytes.Equal(got, data[offset:]) {
+				t.Errorf("%s: other data", name)
+			}
+		}
+		if v.calls(nfs4.OpCopy) == 0 {
+			t.Error("no COPY was made")
+		}
+		if err := c.CopyRange(ctx, from, newFile("to"), uint64(len(data)), 1, nil); !errors.Is(err, nfs4.ErrInval) {
+			t.Errorf("a copy behind the end: %v", err)
+		}
+		mustNot(t, c.Close(ctx))
+		three, _ := newClientOf(t, client.V3, rq, pool)
+		if err := three.CopyRange(ctx, from, root, 0, 1, nil); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("version 3: %v", err)
+		}
+	})
+}
+
 // An expelled client loses its open files. It opens them anew.
 func TestStateIsLost(t *testing.T) {
 	v := newVolume(t, &server.NFS4Config{})
