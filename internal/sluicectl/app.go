@@ -19,8 +19,9 @@ type app struct {
 	Streams
 	opts options
 
-	mu  sync.Mutex // guards Err while a session is open, and bar
-	bar bool       // the terminal's last line is a progress bar
+	mu         sync.Mutex // guards Err while a session is open, and the following
+	bar        bool       // the terminal's last line is a progress bar
+	delayNoted time.Time  // see delayed
 }
 
 // options are the flags of every command.

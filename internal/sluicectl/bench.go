@@ -173,7 +173,9 @@ func (s *session) benchTarget(ctx context.Context, o *benchOptions) (nfs3.Handle
 	if size >= uint64(o.fileSize) {
 		return found.Handle, nil
 	}
-	err = s.Upload(ctx, found.Handle, pattern{}, size, uint64(o.fileSize)-size, client.UploadOptions{})
+	p := s.app.newProgress(path.Base(where), int64(uint64(o.fileSize)-size))
+	defer p.clear()
+	err = s.Upload(ctx, found.Handle, pattern{}, size, uint64(o.fileSize)-size, client.UploadOptions{Progress: p.add})
 	return found.Handle, err
 }
 

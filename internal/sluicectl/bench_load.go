@@ -232,21 +232,40 @@ func (l *load) run(ctx context.Context, d time.Duration, count int64) (*benchRes
 		l.running.Wait()
 		close(finished)
 	}()
-	select {
-	case <-finished:
-	case <-ctx.Done():
-		l.fail(ctx.Err())
-		for _, s := range l.sessions {
-			_ = s.requester().Close()
-		}
-		<-finished
-	}
+	l.wait(ctx, finished, d)
 	took := time.Since(began)
 	runtime.ReadMemStats(&m1)
 	if l.err != nil {
 		return nil, l.err
 	}
 	return l.result(took, before, l.counters(), m1.Mallocs-m0.Mallocs), nil
+}
+
+// wait waits for the end of a run, and shows the time of a long one on a terminal.
+func (l *load) wait(ctx context.Context, finished chan struct{}, d time.Duration) {
+	p := l.sessions[0].app.newCounter(l.o.op, "seconds", -1)
+	if !l.counted {
+		p.all = int64(d.Seconds())
+	}
+	p.quiet = p.width == 0
+	defer p.clear()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.count(1)
+		case <-finished:
+			return
+		case <-ctx.Done():
+			l.fail(ctx.Err())
+			for _, s := range l.sessions {
+				_ = s.requester().Close()
+			}
+			<-finished
+			return
+		}
+	}
 }
 
 func (x *slot) send(now time.Time) {

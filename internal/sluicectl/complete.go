@@ -58,7 +58,7 @@ func (a *app) completeURL(ctx context.Context, word string) (found []cobra.Compl
 		if err != nil {
 			return err
 		}
-		entries, err := s.entries(ctx, o.Handle, strings.HasPrefix(prefix, "."))
+		entries, err := s.entries(ctx, o.Handle, strings.HasPrefix(prefix, "."), nil)
 		for i := range entries {
 			e := &entries[i]
 			if !strings.HasPrefix(e.Name, prefix) || e.Name == "." || e.Name == ".." {

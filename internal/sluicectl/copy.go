@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"sluice.dev/sluice/pkg/nfs/client"
 )
 
 const maxTransfers = 64
@@ -18,10 +20,12 @@ const maxTransfers = 64
 func (a *app) cpCommand() *cobra.Command {
 	o := &copyOptions{}
 	c := a.onURL(&cobra.Command{
-		Use:   "cp {FILE... URL | URL... FILE}",
-		Short: "Copy files and directories to a server, or from one",
-		Long: "Copy files to a server or from one, under their names into a directory, or one to another name.\n" +
-			"A target changes only when all of its new contents are stable. Symbolic links in directories are copied as links.",
+		Use:   "cp {FILE|URL}... {FILE|URL}",
+		Short: "Copy files and directories to a server, from one, or between servers",
+		Long: "Copy files under their names into a directory, or one to another name. At least one of source and target is a\n" +
+			"URL. A target changes only when all of its new contents are stable. Symbolic links in directories are copied as\n" +
+			"links. Within an export of version 4.2 the server copies, if it can; otherwise data between servers pass through\n" +
+			"this host.",
 		Args: between(2, -1),
 		RunE: func(c *cobra.Command, args []string) error { return a.copyAll(c.Context(), args, o) },
 	})
@@ -34,8 +38,8 @@ func (a *app) cpCommand() *cobra.Command {
 func (a *app) syncCommand() *cobra.Command {
 	o := &copyOptions{recursive: true, preserve: true, sync: true}
 	c := a.onURL(&cobra.Command{
-		Use:   "sync {DIR URL | URL DIR}",
-		Short: "Make a directory on a server like one of this host, or the reverse",
+		Use:   "sync {DIR|URL} {DIR|URL}",
+		Short: "Make a directory like another; one of them, or both, on a server",
 		Long: "Copy the files of the first directory to the second that are missing there, or differ in size or in time of\n" +
 			"modification. The second is made if it is missing. Other files there stay, unless --delete removes them.",
 		Args: exactly(2),
@@ -58,131 +62,144 @@ func (a *app) copyAll(ctx context.Context, args []string, o *copyOptions) error 
 	if o.transfers < 1 || o.transfers > maxTransfers {
 		return fmt.Errorf("--transfers is %d, must be 1 to %d", o.transfers, maxTransfers)
 	}
-	last := args[len(args)-1]
-	for _, arg := range args[:len(args)-1] {
-		if isURL(arg) == isURL(last) {
-			return fmt.Errorf("%s and %s: exactly one of both must be a URL", arg, last)
+	to, from := args[len(args)-1], args[:len(args)-1]
+	for _, arg := range from {
+		if !isURL(arg) && !isURL(to) {
+			return fmt.Errorf("%s and %s: at least one of both must be a URL", arg, to)
 		}
 	}
-	if isURL(last) {
-		return a.copyUp(ctx, args[:len(args)-1], last, o)
+	open := a.newSessions()
+	defer open.close()
+	run := a.newCopying(o, args[0])
+	defer run.close()
+	at, err := run.target(ctx, open, to)
+	if err != nil {
+		return err
 	}
-	return a.copyDown(ctx, args[:len(args)-1], last, o)
+	var sources []copySource
+	for _, arg := range from {
+		if isURL(arg) {
+			sources = append(sources, run.remoteSources(ctx, open, arg)...)
+		} else if x, err := run.localSource(ctx, arg); err != nil {
+			run.failed(cannot(err, "copy %s", printable(arg)))
+		} else {
+			sources = append(sources, x)
+		}
+	}
+	if at.name != "" && max(len(from), len(sources)) > 1 {
+		return cannot(errors.New("it is not a directory, and there are several files"), "copy to %s", printable(to))
+	}
+	for _, x := range sources {
+		if err := run.start(ctx, x, at); err != nil {
+			run.failed(cannot(err, "copy %s", printable(x.arg)))
+		}
+	}
+	return run.end(ctx, at.tree)
 }
 
 func isURL(arg string) bool { return strings.Contains(arg, "://") }
 
-// copyUp copies files of this host to a server.
-func (a *app) copyUp(ctx context.Context, files []string, rawURL string, o *copyOptions) error {
-	return a.with(ctx, rawURL, "copy to", func(ctx context.Context, s *session) error {
-		t, err := s.newTree(ctx)
-		if err != nil {
-			return err
-		}
-		dir, name, err := s.newName(ctx)
-		if err != nil {
-			return err
-		}
-		if name != "" && len(files) > 1 {
-			return errors.New("it is not a directory, and there are several files")
-		}
-		to := node{path: path.Dir(s.target.path), handle: dir}
-		if name == "" {
-			to.path = s.target.path
-		}
-		run := a.newCopying(o, files[0])
-		for _, f := range files {
-			c := &copier{copying: run, s: s, to: t}
-			if err := c.copyArg(ctx, f, to, name); err != nil {
-				run.failed(cannot(err, "copy %s", printable(f)))
-			}
-		}
-		return run.end(ctx, t)
-	})
+// copyTarget is the place for copies.
+type copyTarget struct {
+	tree
+	dir  node
+	name string // "" stands for the sources' names
 }
 
-// copyArg copies a file that was named on the command line.
-func (c *copier) copyArg(ctx context.Context, file string, to node, name string) error {
-	real, err := filepath.EvalSymlinks(file)
+// target finds the place that the last argument names.
+func (c *copying) target(ctx context.Context, open *sessions, arg string) (copyTarget, error) {
+	if !isURL(arg) {
+		return c.localTarget(arg)
+	}
+	t, err := parseTarget(arg)
 	if err != nil {
-		return err
+		return copyTarget{}, err
 	}
-	abs, err := filepath.Abs(file)
+	s, err := open.at(ctx, t)
 	if err != nil {
-		return err
+		return copyTarget{}, err
 	}
-	root, err := os.OpenRoot(filepath.Dir(real))
+	tree, err := s.newTree(ctx)
 	if err != nil {
-		return err
+		return copyTarget{}, cannot(err, "copy to %s", t)
 	}
-	c.roots = append(c.roots, root)
-	c.local = localTree{root}
-	c.from = c.local
-	from, err := c.from.lookup(ctx, node{path: "."}, filepath.Base(real))
+	dir, name, err := s.newName(ctx)
 	if err != nil {
-		return err
+		return copyTarget{}, cannot(err, "copy to %s", t)
 	}
-	if name == "" && !c.o.sync {
-		name = filepath.Base(abs)
+	at := copyTarget{tree, node{path: t.path, handle: dir}, name}
+	if name != "" {
+		at.dir.path = path.Dir(t.path)
 	}
-	return c.start(ctx, from, to, name)
+	return at, nil
 }
 
-// copyDown copies files of servers to this host.
-func (a *app) copyDown(ctx context.Context, urls []string, local string, o *copyOptions) error {
-	dir, name := local, ""
-	info, err := os.Stat(local)
+func (c *copying) localTarget(arg string) (copyTarget, error) {
+	dir, name := arg, ""
+	info, err := os.Stat(arg)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(local, "/"), err == nil && !info.IsDir():
-		dir, name = filepath.Dir(local), filepath.Base(local)
+	case errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(arg, "/"), err == nil && !info.IsDir():
+		dir, name = filepath.Dir(arg), filepath.Base(arg)
 	case err != nil:
-		return err
+		return copyTarget{}, cannot(err, "copy to %s", printable(arg))
 	}
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no directory %s", printable(dir))
+		return copyTarget{}, fmt.Errorf("there is no directory %s", printable(dir))
 	} else if err != nil {
-		return err
+		return copyTarget{}, err
 	}
-	open := a.newSessions()
-	defer open.close()
-	run := a.newCopying(o, urls[0])
-	run.roots = append(run.roots, root)
-	for _, u := range urls {
-		found, err := open.expand(ctx, u)
-		if err != nil {
-			run.failed(err)
-			continue
-		}
-		if name != "" && len(urls)+len(found) > 2 {
-			return errors.Join(fmt.Errorf("%s is not a directory, and there are several files", printable(local)), run.end(ctx, localTree{root}))
-		}
-		for _, s := range found {
-			c := &copier{copying: run, s: s, local: localTree{root}, to: localTree{root}}
-			if err := c.fetchArg(ctx, name); err != nil {
-				run.failed(cannot(err, "copy %s", s.target))
-			}
-		}
-	}
-	return run.end(ctx, localTree{root})
+	c.roots = append(c.roots, root)
+	return copyTarget{localTree{root}, node{path: "."}, name}, nil
 }
 
-// fetchArg copies a URL's file.
-func (c *copier) fetchArg(ctx context.Context, name string) error {
-	s := c.s
-	t, err := s.newTree(ctx)
+// copySource is a file to copy.
+type copySource struct {
+	tree
+	arg  string
+	file node
+	base string // its name in the target's directory
+}
+
+// localSource finds a file of this host, or the file that a symbolic link names.
+func (c *copying) localSource(ctx context.Context, arg string) (x copySource, err error) {
+	real, err := filepath.EvalSymlinks(arg)
 	if err != nil {
-		return err
+		return x, err
 	}
-	o, err := s.walk(ctx, s.target.path, true)
+	abs, err := filepath.Abs(arg)
 	if err != nil {
-		return err
+		return x, err
 	}
-	c.from = t
-	if name == "" && !c.o.sync {
-		if name = s.target.base(); name == "" {
-			return errors.New("the root of an export has no name: name a new directory for it")
+	root, err := os.OpenRoot(filepath.Dir(real))
+	if err != nil {
+		return x, err
+	}
+	c.roots = append(c.roots, root)
+	x = copySource{tree: localTree{root}, arg: arg, base: filepath.Base(abs)}
+	x.file, err = x.lookup(ctx, node{path: "."}, filepath.Base(real))
+	return x, err
+}
+
+// remoteSources finds the files that a URL names.
+func (c *copying) remoteSources(ctx context.Context, open *sessions, arg string) (all []copySource) {
+	found, err := open.expand(ctx, arg)
+	if err != nil {
+		c.failed(err)
+	}
+	for _, s := range found {
+		x := copySource{arg: s.target.url, base: s.target.base()}
+		tree, err := s.newTree(ctx)
+		if err == nil {
+			var o client.Object
+			o, err = s.walk(ctx, s.target.path, true)
+			x.tree, x.file = tree, remoteNode(s.target.path, x.base, o)
 		}
+		if err != nil {
+			c.failed(cannot(err, "copy %s", s.target))
+			continue
+		}
+		all = append(all, x)
 	}
-	return c.start(ctx, remoteNode(s.target.path, s.target.base(), o), node{path: "."}, name)
+	return all
 }

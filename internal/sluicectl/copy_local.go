@@ -29,7 +29,7 @@ func localNode(where, name string, info fs.FileInfo) node {
 	}
 	return node{
 		name: name, path: where, kind: kinds[info.Mode().Type()], mode: uint32(info.Mode().Perm()), size: uint64(info.Size()),
-		mtime: info.ModTime(), info: info,
+		mtime: info.ModTime(),
 	}
 }
 
@@ -45,6 +45,18 @@ func (t localTree) list(ctx context.Context, dir node) (nodes []node, err error)
 		nodes = append(nodes, n)
 	}
 	return nodes, err
+}
+
+func (t localTree) open(_ context.Context, n node) (src source, closeSource func() error, err error) {
+	f, err := t.root.Open(n.path)
+	if err != nil {
+		return src, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return src, nil, errors.Join(err, f.Close())
+	}
+	return newSource(f, info), f.Close, nil
 }
 
 func (t localTree) mkdir(ctx context.Context, dir node, name string) (node, error) {

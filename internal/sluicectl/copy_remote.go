@@ -28,7 +28,7 @@ func (s *session) newTree(ctx context.Context) (remoteTree, error) {
 
 func remoteNode(where, name string, o client.Object) node {
 	a := &o.Attr.Attr
-	return node{name: name, path: where, kind: a.Type, mode: a.Mode & 0o777, size: a.Size, mtime: a.Mtime.Time(), handle: o.Handle}
+	return node{name: name, path: where, kind: a.Type, mode: a.Mode & 0o777, size: a.Size, mtime: a.Mtime.Time(), handle: o.Handle, fsid: a.FSID, fileID: a.FileID}
 }
 
 func (t remoteTree) lookup(ctx context.Context, dir node, name string) (node, error) {
@@ -45,7 +45,7 @@ func (t remoteTree) lookup(ctx context.Context, dir node, name string) (node, er
 }
 
 func (t remoteTree) list(ctx context.Context, dir node) (nodes []node, err error) {
-	entries, err := t.s.entries(ctx, dir.handle, true)
+	entries, err := t.s.entries(ctx, dir.handle, true, nil)
 	if err != nil {
 		return nil, &fs.PathError{Op: "list", Path: dir.path, Err: err}
 	}
@@ -65,6 +65,11 @@ func (t remoteTree) list(ctx context.Context, dir node) (nodes []node, err error
 		nodes = append(nodes, remoteNode(path.Join(dir.path, e.Name), e.Name, client.Object{Handle: e.Handle, Attr: e.Attr}))
 	}
 	return nodes, nil
+}
+
+func (t remoteTree) open(ctx context.Context, n node) (src source, closeSource func() error, err error) {
+	r := &remoteReader{ctx: ctx, s: t.s, file: n}
+	return source{name: n.name, at: r, size: n.size, mtime: n.mtime}, r.Close, nil
 }
 
 func (t remoteTree) mkdir(ctx context.Context, dir node, name string) (node, error) {

@@ -2,7 +2,6 @@ package sluicectl
 
 import (
 	"context"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -18,7 +17,8 @@ type node struct {
 	size   uint64
 	mtime  time.Time
 	handle nfs3.Handle // on a server
-	info   fs.FileInfo // on this host
+	fsid   uint64      // on a server
+	fileID uint64      // on a server
 }
 
 // tree is one side of a copy: files of this host, or of a server. Names never lead out of it, and
@@ -26,6 +26,8 @@ type node struct {
 type tree interface {
 	lookup(ctx context.Context, dir node, name string) (node, error)
 	list(ctx context.Context, dir node) ([]node, error)
+	// open opens a regular file for reading.
+	open(ctx context.Context, n node) (src source, closeSource func() error, err error)
 	mkdir(ctx context.Context, dir node, name string) (node, error)
 	// remove removes a node with all in it.
 	remove(ctx context.Context, dir, n node) error

@@ -41,12 +41,11 @@ type copying struct {
 	all  int
 }
 
-// copier copies one argument from one tree to another. Exactly one of them is on a server.
+// copier copies one argument from one tree to another. At most one of them is of this host.
 type copier struct {
 	*copying
-	s        *session
-	local    localTree
 	from, to tree
+	top      *node // the target's first directory
 }
 
 // finishedDir is a directory whose mode and time are set when all in it is copied.
@@ -58,19 +57,24 @@ func (a *app) newCopying(o *copyOptions, first string) *copying {
 	return c
 }
 
-// start begins to copy a named file into dir. sync copies the contents of a directory.
-func (c *copier) start(ctx context.Context, from, dir node, name string) error {
+// start begins to copy a file. sync copies the contents of a directory.
+func (c *copying) start(ctx context.Context, x copySource, to copyTarget) error {
+	name := to.name
 	switch {
-	case from.kind == nfs3.Dir && !c.o.recursive:
+	case x.file.kind == nfs3.Dir && !c.o.recursive:
 		return errors.New("it is a directory; -r copies it with all in it")
-	case from.kind != nfs3.Dir && c.o.sync:
-		return fmt.Errorf("it is a %s, not a directory", typeName(from.kind))
-	case !c.o.sync:
-		c.copy(ctx, from, dir, name, c.find(ctx, dir, name))
-	case name == "" || name == ".":
-		c.copyDir(ctx, from, dir)
-	default:
-		c.copy(ctx, from, dir, name, c.find(ctx, dir, name))
+	case x.file.kind != nfs3.Dir && c.o.sync:
+		return fmt.Errorf("it is a %s, not a directory", typeName(x.file.kind))
+	case name == "" && !c.o.sync:
+		if name = x.base; name == "" {
+			return errors.New("the root of an export has no name: name a new directory for it")
+		}
+	}
+	each := &copier{copying: c, from: x.tree, to: to.tree}
+	if name == "" {
+		each.copyDir(ctx, x.file, to.dir)
+	} else {
+		each.copy(ctx, x.file, to.dir, name, each.find(ctx, to.dir, name))
 	}
 	return nil
 }
@@ -99,13 +103,17 @@ func (c *copying) succeeded() {
 // end waits for all files, and returns the failures.
 func (c *copying) end(ctx context.Context, to tree) error {
 	c.finishDirs(ctx, to)
-	for _, r := range c.roots {
-		_ = r.Close()
-	}
 	if ctx.Err() != nil {
 		return c.p.end(context.Cause(ctx))
 	}
 	return c.p.end(c.a.summary(c.errs, c.all))
+}
+
+// close closes the directories of this host.
+func (c *copying) close() {
+	for _, r := range c.roots {
+		_ = r.Close()
+	}
 }
 
 // finishDirs waits for all files, and sets modes and times of directories, the deepest first.
@@ -200,8 +208,18 @@ func (c *copying) changes(verb, where string) {
 	fmt.Fprintln(c.a.Out, verb, printable(where))
 }
 
+// isSame reports whether a node of the source is one of the target.
+func (c *copier) isSame(from, to node) bool {
+	a, ok := c.from.(remoteTree)
+	b, both := c.to.(remoteTree)
+	return ok && both && a.s.target.host() == b.s.target.host() && from.fsid == to.fsid && from.fileID == to.fileID
+}
+
 // copyDir copies the entries of a directory.
 func (c *copier) copyDir(ctx context.Context, from, to node) {
+	if c.top == nil {
+		c.top = &to
+	}
 	nodes, err := c.from.list(ctx, from)
 	if err != nil {
 		c.failed(cannot(err, "list %s", printable(from.path)))
@@ -218,6 +236,10 @@ func (c *copier) copyDir(ctx context.Context, from, to node) {
 	}
 	for _, n := range nodes {
 		if isPart(n.name) {
+			continue
+		}
+		if n.kind == nfs3.Dir && c.isSame(n, *c.top) {
+			c.failed(cannot(errors.New("it would be copied into itself"), "copy %s", printable(n.path)))
 			continue
 		}
 		c.copy(ctx, n, to, n.name, old[n.name])
@@ -257,30 +279,31 @@ func (c *copier) copyFile(ctx context.Context, from, dir node, name string, old 
 	if c.o.preserve {
 		o.mtime = &from.mtime
 	}
-	if c.from != c.local {
-		return c.s.fetch(ctx, objectOf(from), c.local.root, filepath.Join(dir.path, name), o, c.p)
+	t, ok := c.to.(remoteTree)
+	if !ok {
+		root := c.to.(localTree).root
+		return c.from.(remoteTree).s.fetch(ctx, objectOf(from), root, filepath.Join(dir.path, name), o, c.p)
 	}
-	f, err := c.local.root.Open(from.path)
+	src, closeSource, err := c.from.open(ctx, from)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	src := source{Reader: f, name: name, file: f}
-	if src.info, err = f.Stat(); err != nil {
-		return err
+	defer func() { _ = closeSource() }()
+	if f, ok := c.from.(remoteTree); ok && f.s.Client == t.s.Client {
+		src.handle = from.handle
 	}
 	to := destination{dir: dir.handle, name: name, mode: from.mode}
 	if old != nil {
-		x, err := c.s.withAttr(ctx, client.Object{Handle: old.handle})
+		x, err := t.s.withAttr(ctx, client.Object{Handle: old.handle})
 		if err != nil {
 			return err
 		}
-		if isSame(src.info, &x.Attr.Attr) {
+		if c.isSame(from, *old) || src.info != nil && isSame(src.info, &x.Attr.Attr) {
 			return errors.New("it is the very file that is to be copied")
 		}
 		to.old, to.mode = &x, x.Attr.Attr.Mode&0o7777
 	}
-	return c.s.putBeside(ctx, to, src, o, c.p)
+	return t.s.putBeside(ctx, to, src, o, c.p)
 }
 
 // isThere reports whether a file needs no copy.
@@ -289,21 +312,28 @@ func (c *copier) isThere(ctx context.Context, from, old node) (bool, error) {
 	case from.size != old.size:
 		return false, nil
 	case c.o.checksum:
-		remote, local := from, old
-		if c.from == c.local {
-			remote, local = old, from
-		}
-		f, err := c.local.root.Open(local.path)
-		if err != nil {
-			return false, err
-		}
-		defer f.Close()
-		return c.s.same(ctx, remote.handle, remote.size, f)
+		return c.isAlike(ctx, from, old)
 	case !c.o.sync:
 		return false, nil
 	}
 	step := max(c.from.granularity(), c.to.granularity())
 	return from.mtime.Sub(old.mtime).Abs() < max(step, 1), nil
+}
+
+// isAlike compares the contents of files of one size.
+func (c *copier) isAlike(ctx context.Context, from, old node) (bool, error) {
+	t, ok := c.from.(remoteTree)
+	other := c.to
+	if !ok {
+		t, other = c.to.(remoteTree), c.from
+		from, old = old, from
+	}
+	src, closeSource, err := other.open(ctx, old)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = closeSource() }()
+	return t.s.same(ctx, from.handle, from.size, src.at)
 }
 
 // copyLink copies a symbolic link, and replaces any file but a directory.

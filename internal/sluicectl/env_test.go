@@ -25,7 +25,15 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// commandVariable makes the test binary sluicectl, with its value as arguments.
+const commandVariable = "SLUICECTL_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(commandVariable); args != "" {
+		os.Exit(Run(context.Background(), "test", strings.Fields(args), Streams{os.Stdin, os.Stdout, os.Stderr}))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // env is a directory that is served over TCP and iWARP.
 type env struct {
@@ -43,6 +51,7 @@ type env struct {
 	group           string // host:port of a server with the working group's dialect of version 2
 	// host:port of a server with version 4.2 of NFS, by iWARP and TCP.
 	four, fourTCP string
+	fourServer    *server.Server
 	others        []*server.Server
 }
 
@@ -110,7 +119,7 @@ func newEnv(t *testing.T) *env {
 	dialect = nil
 	four, err := server.New(config(&server.NFS4Config{}))
 	must(t, err)
-	e.four, e.fourTCP = listenRDMA(four, 0, 1), listen(four)
+	e.four, e.fourTCP, e.fourServer = listenRDMA(four, 0, 1), listen(four), four
 	t.Cleanup(func() {
 		for _, f := range stop {
 			_ = f()

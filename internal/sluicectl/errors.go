@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,8 @@ func reason(err error) string {
 		return inner.Error()
 	case errors.As(err, &path) && nfsStatus(path.Err) != nil:
 		return printable(path.Path) + ": " + nfsStatus(path.Err).Error()
+	case errors.As(err, &path) && isPart(filepath.Base(path.Path)):
+		return printable(filepath.Dir(path.Path)) + ": " + reason(path.Err)
 	case errors.As(err, &path):
 		return printable(path.Path) + ": " + reason(path.Err)
 	case errors.As(err, &link):

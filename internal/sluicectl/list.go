@@ -55,8 +55,9 @@ func (s *session) find(ctx context.Context, o listOptions) (dir nfs3.Handle, ent
 	if t.Attr.Attr.Type != nfs3.Dir {
 		return nil, []client.DirEntry{{Name: s.target.base(), Attr: t.Attr, Handle: t.Handle}}, nil
 	}
-	entries, err = s.entries(ctx, t.Handle, o.all)
-	return t.Handle, entries, err
+	p := s.app.newCounter("listed", "names", -1)
+	entries, err = s.entries(ctx, t.Handle, o.all, p)
+	return t.Handle, entries, p.end(err)
 }
 
 func (s *session) list(ctx context.Context, o listOptions) error {

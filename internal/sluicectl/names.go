@@ -146,7 +146,7 @@ func (s *session) remove(ctx context.Context, dir nfs3.Handle, e client.DirEntry
 
 // removeAll empties a directory: its files first, several at once.
 func (s *session) removeAll(ctx context.Context, dir nfs3.Handle, p *progress) error {
-	entries, err := s.entries(ctx, dir, true)
+	entries, err := s.entries(ctx, dir, true, nil)
 	if err != nil {
 		return missingIsFine(err)
 	}

@@ -2,6 +2,7 @@ package sluicectl
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type progress struct {
 	name     string
 	unit     string // of the counted things, for example "files"; "": one transfer
 	width    int    // of the terminal, 0: none
+	quiet    bool
 	interval time.Duration
 	began    time.Time
 
@@ -40,13 +42,30 @@ func (a *app) newProgress(name string, total int64) *progress { return a.newCoun
 func (a *app) newCounter(name, unit string, total int64) *progress {
 	p := &progress{app: a, name: printable(name), unit: unit, total: total, began: time.Now(), interval: 5 * time.Second}
 	p.reported = p.began
-	if f, ok := a.Err.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
-			p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
-			p.reported = p.began.Add(showAfter - p.interval)
-		}
+	if size, ok := terminalSize(a.Err); ok {
+		p.width, p.interval = max(int(size.Col), 40), 100*time.Millisecond
+		p.reported = p.began.Add(showAfter - p.interval)
 	}
 	return p
+}
+
+// terminalSize returns the size of the terminal that w writes to.
+func terminalSize(w io.Writer) (*unix.Winsize, bool) {
+	if o, ok := w.(*output); ok {
+		w = o.w
+	}
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return size, err == nil
+}
+
+// isTerminal reports whether standard output is a terminal.
+func (a *app) isTerminal() bool {
+	_, ok := terminalSize(a.Out)
+	return ok
 }
 
 // add adds n bytes; n may be negative.
@@ -71,7 +90,7 @@ func (p *progress) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
-	if now := time.Now(); now.Sub(p.reported) >= p.interval {
+	if now := time.Now(); !p.quiet && now.Sub(p.reported) >= p.interval {
 		p.reported = now
 		p.reportLocked(now)
 	}
@@ -92,6 +111,9 @@ func (p *progress) reportLocked(now time.Time) {
 
 func (p *progress) figuresLocked(now time.Time) string {
 	if p.unit != "" && p.total < 0 {
+		if p.all > 0 {
+			return fmt.Sprintf("%d of %d %s", p.done, p.all, p.unit)
+		}
 		return fmt.Sprintf("%d %s", p.done, p.unit)
 	}
 	rate := float64(p.moved) / max(now.Sub(p.began).Seconds(), 1e-9)
@@ -122,6 +144,13 @@ func (p *progress) bar(figures string) string {
 	}
 	full := min(int(int64(cells)*p.moved/p.total), cells)
 	return fmt.Sprintf("%s [%s%s]  %s", name, strings.Repeat("=", full), strings.Repeat(" ", cells-full), figures)
+}
+
+// clear ends the display without a summary.
+func (p *progress) clear() {
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	p.app.clearLocked()
 }
 
 // end ends the display, with a summary if the transfer succeeded, and returns err.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"strconv"
 	"time"
 
@@ -34,6 +35,8 @@ type session struct {
 	mnt    *oncrpc.Client      // for MOUNT on a port of its own
 	nfs    client.Version
 	root   nfs3.Handle
+
+	outages *outages
 }
 
 // dial connects, without a mount. With reconnect, the session survives its connection.
@@ -51,9 +54,9 @@ func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *buf
 	if err != nil {
 		return nil, err
 	}
-	s := &session{app: a, target: t, pool: pool, cred: cred}
+	s := &session{app: a, target: t, pool: pool, cred: cred, outages: &outages{}}
 	connect := func(ctx context.Context) (client.Conn, error) {
-		ctx, cancel := s.patience(ctx)
+		ctx, cancel := context.WithTimeout(ctx, a.opts.timeout)
 		defer cancel()
 		if t.rdma {
 			return s.dialRDMA(ctx, provider, cfg)
@@ -63,8 +66,14 @@ func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *buf
 	if reconnect && a.opts.reconnect > 0 {
 		s.link, err = client.NewReconnector(ctx, client.ReconnectConfig{
 			Dial: connect, Patience: a.opts.reconnect,
-			OnLost:    func(cause error) { a.note("%s; connecting again, for up to %v", reason(cause), a.opts.reconnect) },
-			OnResumed: func(d time.Duration) { a.note("the server answers again, after %v", d.Round(100*time.Millisecond)) },
+			OnLost: func(cause error) {
+				s.outages.begin()
+				a.note("%s; connecting again, for up to %v", reason(cause), a.opts.reconnect)
+			},
+			OnResumed: func(d time.Duration) {
+				s.outages.end()
+				a.note("the server answers again, after %v", d.Round(100*time.Millisecond))
+			},
 		})
 	} else {
 		s.conn, err = connect(ctx)
@@ -138,7 +147,7 @@ func (s *session) useNFS(v client.Version) {
 }
 
 func (s *session) clientConfig() client.Config {
-	cfg := client.Config{Version: s.nfs, Requester: s.requester(), Pool: s.pool, Cred: s.cred}
+	cfg := client.Config{Version: s.nfs, Requester: s.requester(), Pool: s.pool, Cred: s.cred, OnDelay: s.app.delayed}
 	if s.mnt != nil {
 		cfg.Mount = s.mnt
 	}
@@ -160,8 +169,17 @@ func (s *session) tcpConfig() oncrpc.Config {
 }
 
 func (s *session) dialTCP(ctx context.Context) (client.Conn, error) {
-	c, err := oncrpc.Dial(ctx, s.target.address, s.tcpConfig())
+	d := net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount},
+		Control:         limitSending,
+	}
+	conn, err := d.DialContext(ctx, "tcp", s.target.address)
 	if err != nil {
+		return nil, err
+	}
+	c, err := oncrpc.NewClient(conn, s.tcpConfig())
+	if err != nil {
+		_ = conn.Close()
 		return nil, err
 	}
 	return c, nil
@@ -237,19 +255,6 @@ func (o *options) check() (p iwarp.Config, cfg rpcrdma.Config, err error) {
 	}
 	cfg.Placement, err = o.placement()
 	return p, cfg, err
-}
-
-// patience bounds an operation that moves no data.
-func (s *session) patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.app.opts.timeout)
-}
-
-// patienceEach bounds each answer of an operation that has many. The caller calls answered for
-// each.
-func (s *session) patienceEach(parent context.Context) (ctx context.Context, answered func(), cancel context.CancelFunc) {
-	ctx, end := context.WithCancelCause(parent)
-	t := time.AfterFunc(s.app.opts.timeout, func() { end(context.DeadlineExceeded) })
-	return ctx, func() { t.Reset(s.app.opts.timeout) }, func() { t.Stop(); end(nil) }
 }
 
 // close unmounts, and ends the connections.

@@ -19,8 +19,8 @@ func (s *session) walk(ctx context.Context, path string, follow bool) (client.Ob
 	return s.Walk(ctx, s.root, path, follow)
 }
 
-// entries reads a directory, sorted by name.
-func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool) (entries []client.DirEntry, err error) {
+// entries reads a directory, sorted by name. p counts the names; it may be nil.
+func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool, p *progress) (entries []client.DirEntry, err error) {
 	ctx, answered, cancel := s.patienceEach(ctx)
 	defer cancel()
 	for e, err := range s.ReadDirPlus(ctx, dir) {
@@ -28,6 +28,7 @@ func (s *session) entries(ctx context.Context, dir nfs3.Handle, all bool) (entri
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
 		answered()
+		p.count(1)
 		if all || !strings.HasPrefix(e.Name, ".") {
 			entries = append(entries, e)
 		}

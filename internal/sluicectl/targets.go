@@ -165,7 +165,7 @@ func (s *session) match(ctx context.Context, dir, pattern string) (names []strin
 	case err != nil:
 		return nil, err
 	}
-	entries, err := s.entries(ctx, o.Handle, strings.HasPrefix(pattern, "."))
+	entries, err := s.entries(ctx, o.Handle, strings.HasPrefix(pattern, "."), nil)
 	for i := range entries {
 		n := entries[i].Name
 		if ok, _ := path.Match(pattern, n); ok && n != "." && n != ".." {

@@ -8,14 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -67,11 +65,9 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 			return err
 		}
 		lines := 0
-		if f, ok := a.Out.(*output).w.(*os.File); ok {
-			if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 {
-				lines = int(size.Row) - 1
-				fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
-			}
+		if size, ok := terminalSize(a.Out); ok && size.Row > 0 {
+			lines = int(size.Row) - 1
+			fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
 		}
 		var b strings.Builder
 		if err := show(&b, last, now); err != nil {

@@ -32,7 +32,10 @@ func (a *app) catCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return s.download(ctx, o, a.Out, nil)
+				p := a.newProgress(s.target.base(), int64(o.Attr.Attr.Size))
+				p.quiet = a.isTerminal() // the file itself is seen there
+				defer p.clear()
+				return s.download(ctx, o, a.Out, p)
 			})
 		},
 	})
@@ -230,8 +233,16 @@ func parseStability(v string) (nfs3.Stability, error) {
 type source struct {
 	io.Reader
 	name string      // its base name; "" for standard input
-	file *os.File    // if it is a regular file
-	info fs.FileInfo // nil if it is no file
+	info fs.FileInfo // of a file of this host
+
+	at     io.ReaderAt // nil if it cannot be read twice
+	size   uint64      // of at
+	mtime  time.Time   // of at
+	handle nfs3.Handle // of a file on the target's server
+}
+
+func newSource(f *os.File, info fs.FileInfo) source {
+	return source{Reader: f, name: filepath.Base(f.Name()), info: info, at: f, size: uint64(info.Size()), mtime: info.ModTime()}
 }
 
 func (s *session) openSource(local string) (src source, closeFile func() error, err error) {
@@ -251,7 +262,7 @@ func (s *session) openSource(local string) (src source, closeFile func() error, 
 		err = fmt.Errorf("%s is a directory; only files can be copied", local)
 	}
 	if err == nil && src.name != "" && src.info.Mode().IsRegular() {
-		src.file = f
+		src = newSource(f, src.info)
 	}
 	return src, closeFile, err
 }
@@ -267,8 +278,8 @@ func (s *session) put(ctx context.Context, local string, o transferOptions) erro
 		return err
 	}
 	size := int64(-1)
-	if src.file != nil {
-		size = src.info.Size()
+	if src.at != nil {
+		size = int64(src.size)
 	}
 	p := s.app.newProgress(cmp.Or(src.name, "standard input"), size)
 	if o.inPlace {
@@ -340,79 +351,88 @@ func (s *session) putInPlace(ctx context.Context, to destination, src source, o 
 
 // putBeside writes a temporary file, and renames it to the target when it is committed. Each call
 // may be repeated: the server may go away at any time.
-func (s *session) putBeside(ctx context.Context, to destination, src source, o transferOptions, p *progress) error {
-	part, file, from, err := s.openPart(ctx, to, src, o)
+func (s *session) putBeside(ctx context.Context, to destination, src source, o transferOptions, p *progress) (err error) {
+	part := o.partName(to.name, src.size, src.mtime)
+	defer func() {
+		// A CREATE that was given up may have succeeded.
+		if err != nil && (!o.resume || errors.Is(err, errDiffers)) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = s.Remove(ctx, to.dir, part)
+		}
+	}()
+	file, from, err := s.openPart(ctx, to, part, src.size, o.resume)
 	if err != nil {
 		return err
 	}
 	p.skip(int64(from))
-	if err = s.uploadFrom(ctx, file, src, from, o, p); err == nil && o.verify && src.file != nil {
-		var same bool
-		if same, err = s.same(ctx, file.Handle, uint64(src.info.Size()), src.file); err == nil && !same {
+	if err := s.uploadFrom(ctx, file, src, from, o, p); err != nil {
+		return err
+	}
+	if o.verify && src.at != nil {
+		same, err := s.same(ctx, file.Handle, src.size, src.at)
+		if err == nil && !same {
 			err = errDiffers
 		}
+		if err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = s.finishPart(ctx, to, file.Handle, o.mtime)
+	if err := s.finishPart(ctx, to, file.Handle, o.mtime); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.replace(ctx, place{to.dir, part}, place{to.dir, to.name}, file.Handle)
-	}
-	if err != nil && (!o.resume || errors.Is(err, errDiffers)) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = s.Remove(ctx, to.dir, part)
-	}
-	return err
+	return s.replace(ctx, place{to.dir, part}, place{to.dir, to.name}, file.Handle)
 }
 
-// openPart makes the temporary file, or finds that of an interrupted transfer, which is complete up
-// to from.
-func (s *session) openPart(ctx context.Context, to destination, src source, o transferOptions) (part string, file client.Object, from uint64, err error) {
-	var size uint64
-	var mtime time.Time
-	if src.file != nil {
-		size, mtime = uint64(src.info.Size()), src.info.ModTime()
-	}
-	part = o.partName(to.name, size, mtime)
-	if o.resume {
+// openPart makes the temporary file. With resume it may find that of an interrupted transfer, which
+// is complete up to from.
+func (s *session) openPart(ctx context.Context, to destination, part string, size uint64, resume bool) (file client.Object, from uint64, err error) {
+	if resume {
 		file, err = s.Lookup(ctx, to.dir, part)
 		if err == nil {
 			file, err = s.withAttr(ctx, file)
 		}
 		if err == nil && file.Attr.Attr.Type == nfs3.Reg && file.Attr.Attr.Size <= size {
-			return part, file, resumeAt(file.Attr.Attr.Size), nil
+			return file, resumeAt(file.Attr.Attr.Size), nil
 		}
 		if err == nil {
 			err = s.Remove(ctx, to.dir, part)
 		}
 		if missingIsFine(err) != nil {
-			return part, file, 0, err
+			return file, 0, err
 		}
 	}
 	var verf nfs3.Verifier
 	binary.BigEndian.PutUint64(verf[:], rand.Uint64())
 	file, err = s.Create(ctx, to.dir, part, nfs3.Exclusive, nfs3.SetAttrs{SetMode: true, Mode: 0o600}, verf)
 	if errors.Is(err, fs.ErrPermission) {
-		return part, file, 0, fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
+		return file, 0, fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
 	}
 	if err == nil {
 		err = s.SetAttr(ctx, file.Handle, nfs3.SetAttrs{SetMode: true, Mode: to.mode&0o777 | 0o600}, nil)
 	}
-	return part, file, 0, err
+	return file, 0, err
 }
 
-// uploadFrom writes the source from an offset on.
+// uploadFrom writes the source from an offset on. The server copies a file of its own if it can.
 func (s *session) uploadFrom(ctx context.Context, o client.Object, src source, from uint64, opts transferOptions, p *progress) error {
-	if src.file == nil {
+	if src.at == nil {
 		return s.putStream(ctx, o, src, opts.stable, p)
 	}
-	return opts.sections(from, uint64(src.info.Size()), func(offset, n uint64) error {
+	return opts.sections(from, src.size, func(offset, n uint64) error {
 		written := time.Now()
-		err := s.Upload(ctx, o.Handle, src.file, offset, n, client.UploadOptions{Stable: opts.stable, Progress: func(n int64) {
+		progress := func(n int64) {
 			written = time.Now()
 			p.add(n)
-		}})
+		}
+		err := errors.ErrUnsupported
+		if src.handle != nil {
+			err = s.CopyRange(ctx, src.handle, o.Handle, offset, n, progress)
+		}
+		if errors.Is(err, errors.ErrUnsupported) {
+			src.handle = nil
+			err = s.Upload(ctx, o.Handle, src.at, offset, n, client.UploadOptions{Stable: opts.stable, Progress: progress})
+		}
 		p.committed(time.Since(written)) // no WRITE follows the last
 		return err
 	})

@@ -7,13 +7,20 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"sluice.dev/sluice/pkg/bufpool"
+	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
+	"sluice.dev/sluice/pkg/nfs/server"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -29,6 +36,7 @@ type relay struct {
 	left  int   // cuts
 	every int64 // bytes
 	moved int64
+	hook  func() // called after each cut, before the next connection
 }
 
 func newRelay(t *testing.T, to string, cuts int, every int64) *relay {
@@ -53,12 +61,13 @@ func (r *relay) serve() {
 		if err != nil {
 			return
 		}
+		r.mu.Lock() // after a hook
 		out, err := net.Dial("tcp", r.to)
 		if err != nil {
+			r.mu.Unlock()
 			_ = in.Close()
 			continue
 		}
-		r.mu.Lock()
 		r.conns = append(r.conns, in, out)
 		r.mu.Unlock()
 		for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
@@ -80,6 +89,9 @@ func (r *relay) Write(b []byte) (int, error) {
 		r.moved = 0
 		r.left--
 		r.cutLocked()
+		if r.hook != nil {
+			r.hook()
+		}
 	}
 	return len(b), nil
 }
@@ -272,6 +284,152 @@ func TestPutFails(t *testing.T) {
 		t.Error("a part was left as the target")
 	}
 	e.noParts(t)
+}
+
+// restartable is a server of version 4.2 of a directory.
+type restartable struct {
+	t   *testing.T
+	cfg server.Config
+	s   atomic.Pointer[server.Server]
+}
+
+func (r *restartable) start() {
+	s, err := server.New(r.cfg)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	r.s.Store(s)
+}
+
+func (r *restartable) restart() {
+	_ = r.s.Load().Close()
+	time.Sleep(40 * time.Millisecond) // instances of a server differ after 16 ms
+	r.start()
+}
+
+func (r *restartable) ServeRPC(c *oncrpc.Call) { r.s.Load().ServeRPC(c) }
+
+// TestInterruptions: SIGINT, SIGKILL, a lost connection and a restart of the server, in the middle
+// of each transfer.
+func TestInterruptions(t *testing.T) {
+	const size = 8 << 20
+	src := t.TempDir()
+	data := map[string][]byte{}
+	must(t, os.Mkdir(filepath.Join(src, "tree"), 0o755))
+	for _, name := range []string{"file", "tree/a", "tree/b"} {
+		data[name] = randomBytes(size)
+		must(t, os.WriteFile(filepath.Join(src, name), data[name], 0o644))
+	}
+	copied := map[string]string{"tree/a": "tree/a", "tree/b": "tree/b"}
+	for _, c := range []struct {
+		args    string
+		files   map[string]string // by name in the target
+		inPlace bool
+		resume  bool
+	}{
+		{args: "put SRC/file URL/file", files: map[string]string{"file": "file"}},
+		{args: "put --inplace SRC/file URL/file", files: map[string]string{"file": "file"}, inPlace: true},
+		{args: "get URL/file DST/file", files: map[string]string{"file": "file"}},
+		{args: "cp -r SRC/tree URL/", files: copied},
+		{args: "cp -r URL/tree DST/", files: copied},
+		{args: "cp -r --resume SRC/tree URL/", files: copied, resume: true},
+		{args: "cp -r --resume URL/tree DST/", files: copied, resume: true},
+		{args: "sync SRC/tree URL/tree", files: copied},
+		{args: "sync URL/tree DST/tree", files: copied},
+	} {
+		for _, event := range []string{"SIGINT", "SIGKILL", "lost connection", "restart"} {
+			t.Run(c.args+" "+event, func(t *testing.T) {
+				dst := t.TempDir()
+				exported := src
+				if strings.Contains(c.args, " URL/") && strings.Contains(c.args, "SRC/") {
+					exported = dst
+				}
+				for name := range c.files {
+					must(t, os.MkdirAll(filepath.Dir(filepath.Join(dst, name)), 0o755))
+					must(t, os.WriteFile(filepath.Join(dst, name), []byte("old"), 0o644))
+				}
+				s := &restartable{t: t, cfg: server.Config{
+					Root: exported, StateDir: t.TempDir(), NFS4: &server.NFS4Config{},
+					Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
+				}}
+				s.start()
+				rpc, err := oncrpc.NewServer(oncrpc.Config{Pool: bufpool.New(0), Handler: s, Bindings: binding.For})
+				must(t, err)
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				must(t, err)
+				var serving sync.WaitGroup
+				serving.Go(func() { _ = rpc.Serve(l) })
+				t.Cleanup(func() {
+					_ = rpc.Close()
+					serving.Wait()
+					_ = s.s.Load().Close()
+				})
+				via := newRelay(t, l.Addr().String(), 1, size/2)
+				args := strings.NewReplacer("SRC", src, "DST", dst, "URL", "nfs+tcp://"+via.l.Addr().String()).Replace(c.args)
+				ctx, interrupt := context.WithCancel(context.Background())
+				defer interrupt()
+				var errs bytes.Buffer
+				var code int
+				switch event {
+				case "SIGINT":
+					via.hook = interrupt
+				case "restart":
+					via.hook = s.restart
+				}
+				if event == "SIGKILL" {
+					p := exec.Command(os.Args[0])
+					p.Env = append(os.Environ(), commandVariable+"="+args)
+					p.Stderr = &errs
+					via.mu.Lock() // the process is known to the hook
+					must(t, p.Start())
+					via.hook = func() { _ = p.Process.Kill() }
+					via.mu.Unlock()
+					_ = p.Wait()
+					code = p.ProcessState.ExitCode()
+				} else {
+					code = Run(ctx, "test", strings.Fields(args), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+				}
+				survives := event == "lost connection" || event == "restart"
+				if want := map[string]int{"SIGINT": 1, "SIGKILL": -1}[event]; code != want {
+					t.Fatalf("exit %d, want %d: %s", code, want, &errs)
+				}
+				if survives && (!strings.Contains(errs.String(), "; connecting again, for up to 2m0s\n") || !strings.Contains(errs.String(), "the server answers again, after ")) {
+					t.Errorf("the outage was not reported:\n%s", &errs)
+				}
+				for name, from := range c.files {
+					got, err := os.ReadFile(filepath.Join(dst, name))
+					must(t, err)
+					whole := bytes.Equal(got, data[from])
+					switch {
+					case survives && !whole:
+						t.Errorf("%s has %d bytes, or other ones", name, len(got))
+					case !survives && c.inPlace && whole, !survives && !c.inPlace && !whole && string(got) != "old":
+						t.Errorf("%s has %d bytes", name, len(got))
+					}
+				}
+				left, err := filepath.Glob(filepath.Join(dst, "*/.sluicectl*.part"))
+				must(t, err)
+				beside, err := filepath.Glob(filepath.Join(dst, ".sluicectl*.part"))
+				must(t, err)
+				left = append(left, beside...)
+				if stays := !survives && !c.inPlace && (c.resume || event == "SIGKILL"); stays != (len(left) > 0) {
+					t.Errorf("left: %q", left)
+				}
+				if c.resume && !survives {
+					code := Run(context.Background(), "test", strings.Fields(args), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+					for name, from := range c.files {
+						if got, err := os.ReadFile(filepath.Join(dst, name)); code != 0 || err != nil || !bytes.Equal(got, data[from]) {
+							t.Errorf("resumed: exit %d, %s has %d bytes, %v: %s", code, name, len(got), err, &errs)
+						}
+					}
+					if left, _ := filepath.Glob(filepath.Join(dst, "*/.sluicectl*.part")); len(left) > 0 {
+						t.Errorf("left after it was resumed: %q", left)
+					}
+				}
+			})
+		}
+	}
 }
 
 // TestGetInterrupted: a get that is interrupted leaves no part, even if the server never answers.

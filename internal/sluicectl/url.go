@@ -112,6 +112,12 @@ func (t *target) base() string {
 
 func (t *target) String() string { return t.url }
 
+// host is the name or address of the server, without a port.
+func (t *target) host() string {
+	host, _, _ := net.SplitHostPort(t.address)
+	return host
+}
+
 // move returns the URL of another path of the export.
 func (t *target) move(to string) *target {
 	other := *t

@@ -144,7 +144,7 @@ func (x *summer) sum(ctx context.Context, where string, e client.DirEntry, level
 func (x *summer) read(ctx context.Context, dir nfs3.Handle) (entries []client.DirEntry, err error) {
 	x.reading <- struct{}{}
 	defer func() { <-x.reading }()
-	all, err := x.s.entries(ctx, dir, true)
+	all, err := x.s.entries(ctx, dir, true, nil)
 	for i := range all {
 		if all[i].Name == "." || all[i].Name == ".." {
 			continue
