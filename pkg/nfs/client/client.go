@@ -6,9 +6,18 @@
 //
 // When a context ends, the call is abandoned; the server may have executed it.
 //
-// A [Reconnector] as the Requester survives a restart of the server, transfers included. With
-// version 4.2 the client then recovers its session and its open files. With a session that
-// survived, no call is executed twice.
+// A [Reconnector] as the Requester survives a restart of the server, transfers included:
+//
+//   - READ, WRITE, COMMIT and COPY go on, and uncommitted data that the server lost are written
+//     again.
+//   - A call on names that was not answered is sent again. It may fail although the first one
+//     succeeded; see [Reconnector].
+//   - With version 4.2 the client recovers its session and reclaims its open files. With a session
+//     that survived, no call is executed twice. A server that has lost its state grants other opens
+//     only after its grace period; see Config.OnDelay.
+//   - Handles must survive the restart. NFS3ERR_STALE and NFS4ERR_STALE end a call.
+//   - After ReconnectConfig.Patience without an answer, and for a call that seems to end each
+//     connection, the error is that of the connection.
 package client
 
 import (

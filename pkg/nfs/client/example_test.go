@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"time"
 
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
@@ -15,10 +17,11 @@ import (
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
-func serve(dir string) (address string, stop func()) {
+func serve(dir, listen string) (address string, stop func()) {
 	exported, err := server.New(server.Config{
 		Root:   dir,
 		Name:   "example",
+		Key:    make([]byte, 32), // handles survive a restart
 		Access: []server.Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Squash: server.SquashNone}},
 	})
 	if err != nil {
@@ -28,7 +31,7 @@ func serve(dir string) (address string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		panic(err)
 	}
@@ -44,7 +47,7 @@ func Example() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	address, stop := serve(dir)
+	address, stop := serve(dir, "127.0.0.1:0")
 	defer stop()
 
 	ctx := context.Background()
@@ -77,4 +80,61 @@ func Example() {
 	}
 	fmt.Printf("%s\n", data)
 	// Output: NFS!
+}
+
+// ExampleReconnector reads a file of a server that restarts in between.
+func ExampleReconnector() {
+	dir, err := os.MkdirTemp("", "example-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("Hello, NFS!"), 0o644); err != nil {
+		panic(err)
+	}
+	address, stop := serve(dir, "127.0.0.1:0")
+
+	ctx := context.Background()
+	pool := bufpool.New(64 << 20)
+	link, err := client.NewReconnector(ctx, client.ReconnectConfig{
+		Dial: func(ctx context.Context) (client.Conn, error) {
+			conn, err := oncrpc.Dial(ctx, address, oncrpc.Config{Pool: pool})
+			if err != nil {
+				return nil, err // not a nil *oncrpc.Client
+			}
+			return conn, nil
+		},
+		Patience:  time.Minute,
+		OnLost:    func(error) { fmt.Println("the connection ended") },
+		OnResumed: func(time.Duration) { fmt.Println("the server answers again") },
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer link.Close()
+	cred, err := client.ProcessCred()
+	if err != nil {
+		panic(err)
+	}
+	nfs := client.New(client.Config{Requester: link, Pool: pool, Cred: cred})
+	root, err := nfs.Mount(ctx, "/")
+	if err != nil {
+		panic(err)
+	}
+	file, err := nfs.Lookup(ctx, root, "file")
+	if err != nil {
+		panic(err)
+	}
+	stop()
+	_, stop = serve(dir, address)
+	defer stop()
+	data := make([]byte, 5)
+	if _, err := nfs.ReadAt(ctx, file.Handle, data, 0); err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s\n", data)
+	// Output:
+	// the connection ended
+	// the server answers again
+	// Hello
 }

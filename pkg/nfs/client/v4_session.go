@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +74,8 @@ func newSession(c caller) *session {
 	var id [24]byte
 	_, _ = rand.Read(id[:])
 	copy(s.owner.Verifier[:], id[:])
-	s.owner.Owner = append([]byte("sluice "), id[8:]...)
+	host, _ := os.Hostname() // for administrators
+	s.owner.Owner = fmt.Appendf(nil, "sluice client %s %d %x", host[:min(len(host), oncrpc.MaxMachineName)], os.Getpid(), id[8:])
 	s.owner.Flags = nfs4.ExchangeUseNonPNFS
 	return s
 }
