@@ -11,7 +11,7 @@ import (
 func between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
-			return fmt.Errorf("%s was given %d arguments, want: %s", c.Name(), len(args), strings.Replace(c.UseLine(), " [flags]", "", 1))
+			return fmt.Errorf("%s was given %d %s, want: %s", c.Name(), len(args), plural("arguments", int64(len(args))), strings.Replace(c.UseLine(), " [flags]", "", 1))
 		}
 		return nil
 	}
@@ -25,6 +25,7 @@ func noCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := fmt.Sprintf("%q lists them", c.Name()+" --help")
+	c.SuggestionsMinimumDistance = min(2, len(args[0])/3) // a short name resembles many
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}

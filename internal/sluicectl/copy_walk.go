@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -174,6 +175,9 @@ func (c *copier) makeDir(ctx context.Context, from, dir node, name string, old *
 	case old == nil:
 		made, err := c.to.mkdir(ctx, dir, name)
 		if err != nil {
+			if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
+				err = inner.Err
+			}
 			c.failed(cannot(err, "make the directory %s", printable(path.Join(dir.path, name))))
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/pkg/nfs/client"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -48,7 +49,7 @@ func (s *session) makeDir(ctx context.Context, where string, mode uint32, parent
 		if o, err = s.withAttr(short, o); err != nil || parents && o.Attr.Attr.Type == nfs3.Dir {
 			return err
 		}
-		return &fs.PathError{Op: "mkdir", Path: where, Err: nfs3.ErrExist}
+		return &fs.PathError{Op: "mkdir", Path: where, Err: unix.EEXIST}
 	case name == "" && parents && errors.Is(err, fs.ErrNotExist):
 		if err := s.makeDir(ctx, path.Dir(where), mode, true); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (s *session) newName(ctx context.Context) (dir nfs3.Handle, name string, er
 	case err == nil && o.Attr.Attr.Type == nfs3.Dir:
 		return o.Handle, "", nil
 	case err == nil && s.target.hasSlash:
-		return nil, "", &fs.PathError{Op: "walk", Path: s.target.path, Err: nfs3.ErrNotDir}
+		return nil, "", &fs.PathError{Op: "walk", Path: s.target.path, Err: unix.ENOTDIR}
 	case err != nil && (!errors.Is(err, fs.ErrNotExist) || s.target.hasSlash):
 		return nil, "", err
 	}

@@ -106,7 +106,7 @@ func TestNameErrors(t *testing.T) {
 		{"rm RO/file", "cannot remove RO/file: file: read-only file system (NFS3ERR_ROFS)."},
 		{"rm NO/file", "cannot remove NO/file: file: permission denied (NFS3ERR_ACCES)."},
 		{"mkdir TCP/no/dir", "cannot make TCP/no/dir: /no: no such file or directory (NFS3ERR_NOENT)."},
-		{"mkdir TCP/dir", "cannot make TCP/dir: /dir: file exists (NFS3ERR_EXIST)."},
+		{"mkdir TCP/dir", "cannot make TCP/dir: /dir: file exists."},
 		{"mkdir -p TCP/file/dir", "cannot make TCP/file/dir: /file/dir: not a directory (NFS3ERR_NOTDIR)."},
 		{"mkdir -m 9 TCP/x", `--mode is "9", must be an octal number up to 7777.`},
 		{"mkdir RO/x", "cannot make RO/x: read-only file system (NFS3ERR_ROFS)."},

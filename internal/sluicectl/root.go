@@ -3,11 +3,13 @@ package sluicectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // output is standard output. It keeps the first error, so that printing needs no check of each
@@ -91,7 +93,12 @@ func (a *app) command(version string) *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageFunc(usage)
-	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if errors.As(err, new(*pflag.NotExistError)) {
+			err = fmt.Errorf("%w; %q lists them", err, c.CommandPath()+" --help")
+		}
+		return err
+	})
 	root.AddGroup(
 		&cobra.Group{ID: fileCommands, Title: "Files"},
 		&cobra.Group{ID: measureCommands, Title: "Servers and connections"},

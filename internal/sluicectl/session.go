@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"strconv"
 	"time"
 
@@ -63,9 +64,18 @@ func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *buf
 		}
 		return s.dialTCP(ctx)
 	}
+	first := true // an error of another kind of server is reported at once
+	dial := func(ctx context.Context) (client.Conn, error) {
+		conn, err := connect(ctx)
+		if err == nil && first {
+			err = s.probe(ctx, conn)
+		}
+		first = false
+		return conn, err
+	}
 	if reconnect && a.opts.reconnect > 0 {
 		s.link, err = client.NewReconnector(ctx, client.ReconnectConfig{
-			Dial: connect, Patience: a.opts.reconnect,
+			Dial: dial, Patience: a.opts.reconnect,
 			OnLost: func(cause error) {
 				s.outages.begin()
 				a.note("%s; connecting again, for up to %v", reason(cause), a.opts.reconnect)
@@ -78,14 +88,37 @@ func (a *app) dialWith(ctx context.Context, t *target, reconnect bool, pool *buf
 	} else {
 		s.conn, err = connect(ctx)
 	}
-	if t.rdma && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
-		err = fmt.Errorf("the server closed the connection; it may not support iWARP (%w)", err)
+	if isForeign(err) {
+		other := schemeRDMA
+		if t.rdma {
+			other = schemeTCP
+		}
+		err = &failure{"the server does not answer as expected from " + t.scheme() + "://; " + other + ":// may be right, or another port", err}
 	}
 	if err != nil {
 		return nil, cannot(err, "connect to %s", t.address)
 	}
 	s.Client = s.newClient()
 	return s, nil
+}
+
+// probe makes a NULL call on a new connection, and ends it if there is no answer.
+func (s *session) probe(ctx context.Context, conn client.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, s.app.opts.timeout)
+	defer cancel()
+	err := client.New(client.Config{Requester: conn, Pool: s.pool, Cred: s.cred}).Null(ctx)
+	if err == nil || errors.As(err, new(*oncrpc.StatusError)) {
+		return nil
+	}
+	_ = conn.Close()
+	<-conn.Done()
+	return err
+}
+
+// isForeign reports whether an error of a new connection is typical for servers of something else.
+func isForeign(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
+		errors.Is(err, oncrpc.ErrRecord) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // mount connects and finds the export's root.

@@ -3,7 +3,10 @@ package sluicectl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,8 +195,8 @@ func TestErrors(t *testing.T) {
 		{"frobnicate", `there is no command "frobnicate"; "sluicectl --help" lists them.`},
 		{"statt", `there is no command "statt"; did you mean stat?`},
 		{"ls", "ls was given 0 arguments, want: sluicectl ls URL..."},
-		{"put x", "put was given 1 arguments, want: sluicectl put FILE URL."},
-		{"pv --inline 4096 -", "unknown flag: --inline."},
+		{"put x", "put was given 1 argument, want: sluicectl put FILE URL."},
+		{"pv --inline 4096 -", `unknown flag: --inline; "sluicectl pv --help" lists them.`},
 	} {
 		code, out, errs := e.run("", strings.Fields(c.args)...)
 		errs = regexp.MustCompile(`\.[0-9a-f]{8}\.part`).ReplaceAllString(errs, ".N.part")
@@ -201,13 +204,32 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: exit %d, %q\n%q, must be\n%q", c.args, code, out, errs, "sluicectl: "+c.want+"\n")
 		}
 	}
-	// A port of the other kind: the words at the end are the transports' own.
-	_, _, errs := e.run("", "ping", "nfs+rdma://"+e.tcp)
-	if !strings.HasPrefix(errs, "sluicectl: cannot connect to ADDR: ") || !strings.Contains(errs, "it may not support iWARP") {
-		t.Errorf("%q", errs)
+	// A port of the other kind, or of another protocol: the end is the transports' own.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+			_ = conn.Close()
+		}
+	}()
+	web := l.Addr().String()
+	for _, c := range []struct{ url, other string }{
+		{"nfs+rdma://" + e.tcp, "nfs+tcp"}, {"nfs+tcp://" + e.rdma, "nfs+rdma"}, {"nfs+tcp://" + web, "nfs+rdma"},
+	} {
+		scheme, address, _ := strings.Cut(c.url, "://")
+		_, _, errs := e.run("", "ls", c.url)
+		errs = strings.ReplaceAll(errs, address, "ADDR")
+		if want := fmt.Sprintf("sluicectl: cannot connect to ADDR: the server does not answer as expected from %s://; %s:// may be right, or another port: ", scheme, c.other); !strings.HasPrefix(errs, want) {
+			t.Errorf("%s: %q, must begin with %q", c.url, errs, want)
+		}
 	}
-	_, _, errs = e.run("", "ping", "nfs+tcp://"+e.rdma)
-	if !strings.HasPrefix(errs, "sluicectl: cannot ping nfs+tcp://ADDR: ") {
+	if _, _, errs := e.run("", "ping", "nfs+tcp://"+e.rdma); !strings.HasPrefix(errs, "sluicectl: cannot ping nfs+tcp://ADDR: ") {
 		t.Errorf("%q", errs)
 	}
 }

@@ -409,7 +409,10 @@ func (s *session) openPart(ctx context.Context, to destination, part string, siz
 		return file, 0, fmt.Errorf("no file can be made in its directory (%w); --inplace writes into an existing target", err)
 	}
 	if err == nil {
-		err = s.SetAttr(ctx, file.Handle, nfs3.SetAttrs{SetMode: true, Mode: to.mode&0o777 | 0o600}, nil)
+		// The server may have kept verf in the times.
+		err = s.SetAttr(ctx, file.Handle, nfs3.SetAttrs{
+			SetMode: true, Mode: to.mode&0o777 | 0o600, AtimeHow: nfs3.SetToServerTime, MtimeHow: nfs3.SetToServerTime,
+		}, nil)
 	}
 	return file, 0, err
 }
@@ -422,6 +425,9 @@ func (s *session) uploadFrom(ctx context.Context, o client.Object, src source, f
 	return opts.sections(from, src.size, func(offset, n uint64) error {
 		written := time.Now()
 		progress := func(n int64) {
+			if n < 0 {
+				s.app.note("the server has restarted, and may have lost data that were not stable yet: %s are written again", byteSize(-n))
+			}
 			written = time.Now()
 			p.add(n)
 		}

@@ -33,8 +33,12 @@ func (o *transferOptions) partName(name string, size uint64, mtime time.Time) st
 	return fmt.Sprintf(".sluicectl.%016x.part", h.Sum64())
 }
 
-// section is the unit of transfers with resume: each is stable before the next begins.
-const section = 64 << 20
+// Units of transfers: each is stable before the next begins. A server that restarts loses one at
+// most.
+const (
+	section      = 64 << 20 // with resume
+	largeSection = 1 << 30  // otherwise
+)
 
 // resumeAt returns how much of an incomplete file of n bytes is complete for sure: all sections but
 // the last, which may have holes.
@@ -45,9 +49,9 @@ func resumeAt(n uint64) uint64 {
 	return (n - 1) / section * section
 }
 
-// sections calls f for each section from an offset to size; without resume there is one.
+// sections calls f for each section from an offset to size.
 func (o *transferOptions) sections(from, size uint64, f func(offset, n uint64) error) error {
-	step := size
+	step := uint64(largeSection)
 	if o.resume {
 		step = section
 	}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/nfs/binding"
 	"sluice.dev/sluice/pkg/nfs/nfs3"
@@ -192,6 +194,17 @@ func TestPutReplaces(t *testing.T) {
 	e.ok("put", "--inplace", local, "TCP/other")
 	if !bytes.Equal(e.read("other"), data) || mode("other") != 0o640 {
 		t.Error("not written in place")
+	}
+	must(t, os.WriteFile(local, nil, 0o644))
+	before := time.Now().Add(-time.Hour)
+	e.ok("put", local, "TCP/empty")
+	e.ok("put", local, "4TCP/empty4")
+	for _, name := range []string{"empty", "empty4"} {
+		var st unix.Stat_t
+		must(t, unix.Stat(filepath.Join(e.dir, name), &st))
+		if st.Atim.Sec < before.Unix() || st.Mtim.Sec < before.Unix() {
+			t.Errorf("%s: times %d and %d are older than %v", name, st.Atim.Sec, st.Mtim.Sec, before)
+		}
 	}
 	must(t, os.WriteFile(local, data[:10], 0o400))
 	must(t, os.Chmod(local, 0o400))

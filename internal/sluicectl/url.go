@@ -112,6 +112,13 @@ func (t *target) base() string {
 
 func (t *target) String() string { return t.url }
 
+func (t *target) scheme() string {
+	if t.rdma {
+		return schemeRDMA
+	}
+	return schemeTCP
+}
+
 // host is the name or address of the server, without a port.
 func (t *target) host() string {
 	host, _, _ := net.SplitHostPort(t.address)

@@ -59,7 +59,7 @@ func TestVersions(t *testing.T) {
 	for args, want := range map[string]string{
 		"ping --rpc-version 2 RDMA":         "cannot connect to ADDR: the server has version 1 of RPC-over-RDMA; --rpc-version says which to speak.",
 		"ping --rpc-version 1 TWO":          "cannot ping TWO: the server has version 2 of RPC-over-RDMA; --rpc-version says which to speak.",
-		"ls --rpc-version 1 TWO":            "cannot mount / of ADDR: the server has version 2 of RPC-over-RDMA; --rpc-version says which to speak.",
+		"ls --rpc-version 1 TWO":            "cannot connect to ADDR: the server has version 2 of RPC-over-RDMA; --rpc-version says which to speak.",
 		"ping --rpc-version 3 TWO":          `--rpc-version is "3", must be auto, 1 or 2.`,
 		"ping --ext Speed TWO":              `--ext: "Speed" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
 		"ping --ext none,all TWO":           `--ext: "none" is not an extension: want one of TransportProperties, MessageContinuation, SendBasedPlacement, or none or all.`,
