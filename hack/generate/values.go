@@ -73,7 +73,7 @@ type property struct {
 type table struct{ b strings.Builder }
 
 // rows writes a row for each value below a path. Of a map with names that users choose, the schema
-// lists only forbidden ones.
+// lists only forbidden ones, which are "not" anything.
 func (t *table) rows(path string, p *property, value any) error {
 	values, _ := value.(map[string]any)
 	fields := p.Properties.Content
@@ -83,7 +83,7 @@ func (t *table) rows(path string, p *property, value any) error {
 		if err := fields[i+1].Decode(&field); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if field.Not != nil && field.Properties.Content == nil {
+		if forbidden, ok := field.Not.(map[string]any); ok && len(forbidden) == 0 {
 			continue
 		}
 		shown = true
