@@ -106,7 +106,7 @@ func (p *Properties) parse(r *Reader, proc Procedure) {
 			return
 		}
 		// The value is copied: it must not be cut by the segments of a receive.
-		at := p.room()
+		at := len(p.values)
 		p.values = r.take(p.values, int(size))
 		r.skip(int(padded) - int(size))
 		p.add(id, at)
@@ -114,14 +114,6 @@ func (p *Properties) parse(r *Reader, proc Procedure) {
 	if proc == ConnProp {
 		p.Fixed = r.subset(p.Fixed)
 	}
-}
-
-// room returns the place of the next value in values.
-func (p *Properties) room() int {
-	if p.values == nil {
-		p.values = make([]byte, 0, maxPropertyValues)
-	}
-	return len(p.values)
 }
 
 func (p *Properties) add(id PropertyID, at int) {
@@ -191,14 +183,14 @@ func (p *Property) Uint32() (v uint32, ok bool) {
 
 // SetUint32 adds a property that is a uint32.
 func (p *Properties) SetUint32(id PropertyID, v uint32) {
-	at := p.room()
+	at := len(p.values)
 	p.values = binary.BigEndian.AppendUint32(p.values, v)
 	p.add(id, at)
 }
 
 // SetStructure adds ReceiveBufferStructure.
 func (p *Properties) SetStructure(b *BufferStructure) {
-	at := p.room()
+	at := len(p.values)
 	p.values = b.Append(p.values)
 	p.add(ReceiveBufferStructure, at)
 }

@@ -18,7 +18,7 @@ import (
 var limits2 = func() Limits { l := DefaultLimits; l.Version2 = true; return l }()
 
 // setDefault adds a property with an empty value, which stands for its default.
-func (p *Properties) setDefault(id PropertyID) { p.add(id, p.room()) }
+func (p *Properties) setDefault(id PropertyID) { p.add(id, len(p.values)) }
 
 // vector is a message of testdata/v2-headers.txt.
 type vector struct {

@@ -108,7 +108,7 @@ func (v *WGValues) setHostAuth(p *Property) error {
 
 // SetOpaque adds a property that is a variable-length opaque.
 func (p *Properties) SetOpaque(id PropertyID, b []byte) {
-	at := p.room()
+	at := len(p.values)
 	p.values = append(binary.BigEndian.AppendUint32(p.values, uint32(len(b))), b...)
 	p.values = append(p.values, "\x00\x00\x00"[:-len(b)&3]...)
 	p.add(id, at)
