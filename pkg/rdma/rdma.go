@@ -129,6 +129,10 @@ type Options struct {
 	NoRemoteAccess bool
 	// Receives are posted before the peer can send.
 	Receives []Receive
+	// ReuseReceives lets a message take the last posted of several receives whose segments have the
+	// same lengths, so that few of them are used where few suffice. Others keep their order. It is
+	// a hint: adapters take the first.
+	ReuseReceives bool
 	// SRQ, if not nil, replaces the endpoint's own receive queue: Receives is empty, and
 	// Endpoint.PostReceives fails. ReceiveQueue then bounds the messages that wait to be reported.
 	SRQ SRQ
@@ -165,7 +169,8 @@ type Endpoint interface {
 	Cork()
 	// Uncork ends a Cork.
 	Uncork()
-	// PostReceives adds to the receive queue, which is first in, first out.
+	// PostReceives adds to the receive queue, which is first in, first out, unless
+	// Options.ReuseReceives is set.
 	PostReceives(rs []Receive) error
 	// Expose makes mem accessible to the peer, to be advertised by Sends posted afterwards. Handles
 	// are unpredictable. Access ends with LocalInvalidate, or by the peer's SendWithInvalidate. The
@@ -187,6 +192,12 @@ type Endpoint interface {
 type Writer interface {
 	// Written returns the payload bytes given to the network since the connection began.
 	Written() uint64
+}
+
+// Trimmer is an [Endpoint] with memory that it needs only while it is busy.
+type Trimmer interface {
+	// Trim frees that memory soon. Any goroutine may call it at any time.
+	Trim()
 }
 
 // Handler receives the completions of an endpoint.

@@ -59,8 +59,8 @@ type endpoint struct {
 	flushing bool
 	// awaitingFirstFPDU: a responder may not send before it got an FPDU (RFC 5044 section 7.1.2).
 	awaitingFirstFPDU bool
-	// awake: the receive loop was interrupted, to check the state.
-	awake bool
+	// awake: the receive loop was interrupted, to check the state. trimming: it is to trim.
+	awake, trimming bool
 	// broken is the reason for the receive loop to end; unwritable means that the socket takes
 	// nothing more.
 	broken     error
@@ -79,7 +79,7 @@ type endpoint struct {
 	inFlight atomic.Int32
 
 	rqMu   sync.Mutex
-	rq     ring[rdma.Receive]
+	rq     receiveQueue
 	rqFree int
 
 	h       rdma.Handler
@@ -100,6 +100,7 @@ func newEndpoint(conn *net.TCPConn, cfg *Config, o *rdma.Options, s mpaParams) (
 	e.roundTrip = roundTrip(sock)
 	e.changed.L = &e.mu
 	e.rx.init()
+	e.rq.reuse = o.ReuseReceives
 	maxFPDU, err := e.maxFPDU(cfg.MaxFPDU)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 	}
 	e.rqFree -= len(rs)
 	for i := range rs {
-		e.rq.push(rs[i])
+		e.rq.push(&rs[i])
 	}
 	return nil
 }
@@ -156,11 +157,11 @@ func (e *endpoint) PostReceives(rs []rdma.Receive) error {
 func (e *endpoint) takeReceive() (rdma.Receive, bool) {
 	e.rqMu.Lock()
 	defer e.rqMu.Unlock()
-	if e.rq.len() == 0 {
-		return rdma.Receive{}, false
+	r, ok := e.rq.pop()
+	if ok {
+		e.rqFree++
 	}
-	e.rqFree++
-	return e.rq.pop(), true
+	return r, ok
 }
 
 // checkWork validates a work request, and returns the bytes of memory that it sends.
@@ -360,7 +361,8 @@ func (e *endpoint) loop() error {
 		err = e.rx.read(e)
 		e.mu.Lock()
 		e.gathering = true
-		closing, broken := e.closing, e.broken
+		closing, broken, trimming := e.closing, e.broken, e.trimming
+		e.trimming = false
 		if errors.Is(err, errInterrupted) {
 			e.awake, err = false, nil
 		}
@@ -377,8 +379,40 @@ func (e *endpoint) loop() error {
 			return e.endBatch(err)
 		case broken != nil:
 			return e.afterBreak(broken)
+		case trimming:
+			e.trim()
 		}
 	}
+}
+
+// Trim implements [rdma.Trimmer].
+func (e *endpoint) Trim() {
+	e.mu.Lock()
+	e.trimming = e.served && !e.done
+	wake := e.trimming && e.wantWakeLocked()
+	e.mu.Unlock()
+	if wake {
+		e.sock.interrupt()
+	}
+}
+
+// trim frees the queues and lists that have grown and are empty. The receive loop calls it.
+func (e *endpoint) trim() {
+	e.rx.trim()
+	e.mu.Lock()
+	if e.sq.len() == 0 {
+		e.sq = ring[rdma.WorkRequest]{}
+	}
+	if e.answers.len() == 0 {
+		e.answers = ring[answer]{}
+	}
+	if !e.flushing {
+		e.tx.trim()
+	}
+	e.mu.Unlock()
+	e.rqMu.Lock()
+	e.rq.trim()
+	e.rqMu.Unlock()
 }
 
 // afterBreak finds the cause of a failed send: a peer that disconnected, in order or with a
@@ -513,7 +547,7 @@ func (e *endpoint) finish(cause error) {
 	e.sq, e.answers, e.reads, e.revoked = ring[rdma.WorkRequest]{}, ring[answer]{}, readQueue{}, nil
 	e.mu.Unlock()
 	e.rqMu.Lock()
-	e.rq, e.rqFree = ring[rdma.Receive]{}, -1
+	e.rq, e.rqFree = receiveQueue{}, -1
 	e.rqMu.Unlock()
 	e.stags.clear()
 	e.rx.free()

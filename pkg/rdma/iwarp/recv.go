@@ -161,6 +161,13 @@ func (rx *receiver) free() {
 	rx.place, rx.into = nil, nil
 }
 
+// trim frees the lists, between messages.
+func (rx *receiver) trim() {
+	if rx.between() {
+		rx.place, rx.into, rx.completions, rx.hdr = nil, nil, nil, unix.Msghdr{}
+	}
+}
+
 // between reports whether everything received was whole FPDUs.
 func (rx *receiver) between() bool { return rx.r == rx.w && !rx.seg.active }
 

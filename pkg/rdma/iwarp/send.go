@@ -512,6 +512,13 @@ func (t *sender) giveBack() {
 	}
 }
 
+// trim frees the lists, between messages. The caller holds mu, and nobody has the writer lock.
+func (t *sender) trim() {
+	if t.left == 0 && !t.cur.active {
+		t.iov, t.next, t.ids, t.pinned, t.released, t.freed, t.unmarked, t.hdr = nil, 0, nil, nil, 0, nil, nil, unix.Msghdr{}
+	}
+}
+
 func (t *sender) free() {
 	t.arena, t.lent, t.iov, t.ids, t.pinned, t.freed, t.unmarked, t.cur, t.one[0] = nil, nil, nil, nil, nil, nil, nil, message{}, nil
 }
