@@ -19,6 +19,11 @@ type Conn struct {
 	negotiator negotiator
 	groups     groupReceiver
 	continued  continuation
+
+	// Of the server's looks for idle connections: the bytes of messages then, and whether the
+	// connection was trimmed since.
+	seen    int64
+	trimmed bool
 }
 
 // newConn makes a connection without an endpoint. Its receives can be prepared. They lie in shared,
@@ -119,9 +124,28 @@ func (c *Conn) run() {
 	close(c.done)
 }
 
+// trimIfIdle frees the memory that only a busy connection needs, if no message has come since the
+// last call. Calls that are under way keep theirs.
+func (c *Conn) trimIfIdle() {
+	if n := c.responder.messages.Load(); n != c.seen {
+		c.seen, c.trimmed = n, false
+		return
+	}
+	if c.trimmed || !c.recvMu.TryLock() {
+		return
+	}
+	defer c.recvMu.Unlock()
+	c.trimmed = true
+	c.responder.trim()
+	c.receives.queue.trim()
+	if t, ok := c.ep.(rdma.Trimmer); ok {
+		t.Trim()
+	}
+}
+
 func (c *Conn) options(rs []rdma.Receive, d rdma.Domain) rdma.Options {
 	o := rdma.Options{
-		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, NoRemoteAccess: c.server && !c.exposes(),
+		Domain: d, PrivateData: c.privateData().Append(nil), Receives: rs, ReuseReceives: true, NoRemoteAccess: c.server && !c.exposes(),
 		ORD: c.cfg.ORD, IRD: c.cfg.IRD, ReceiveQueue: c.receiveDepth(), SendQueue: c.work.depth,
 	}
 	if !c.server {

@@ -172,6 +172,16 @@ func (q *recvQueue) trimLocked(n int) {
 	}
 }
 
+// trim frees memory that an idle connection does not need. That of shared receives stays.
+func (q *recvQueue) trim() {
+	if q.shared {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = nil
+}
+
 // setStructure sets the structure of receives to come. That of shared ones stays.
 func (q *recvQueue) setStructure(layout [][]int) {
 	if q.shared {

@@ -48,7 +48,7 @@ type requester struct {
 	free     *outCall
 	first    *outCall // queue of calls that wait for a credit
 	last     *outCall
-	buckets  [256]*outCall // by XID: all that have no reply yet
+	buckets  []*outCall // by XID: all that have no reply yet
 	xid      uint32
 
 	noGroups atomic.Bool // the peer does not take XMTREQ after all
@@ -67,6 +67,10 @@ type requester struct {
 func (out *requester) init(l *link) {
 	out.link, l.onOpen = l, out.pump
 	out.granted = 1
+	out.buckets = make([]*outCall, 256)
+	if l.server { // it makes few calls
+		out.buckets = make([]*outCall, 16)
+	}
 	out.peerLimits.Store(&peerLimits{Limits: l.cfg.Limits, ReadChunks: l.cfg.Limits.ReadSegments})
 	out.xid = rand.Uint32()
 	l.callsOpen.Store(!l.server)
@@ -198,7 +202,7 @@ func (out *requester) close(cause error) {
 	out.mu.Lock()
 	out.closed = lost
 	out.first, out.last = nil, nil
-	clear(out.buckets[:])
+	clear(out.buckets)
 	var gone *outCall
 	for _, o := range out.calls {
 		if !o.live {

@@ -1,6 +1,7 @@
 package rpcrdma
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type responder struct {
 
 	table      atomic.Pointer[[]*inCall] // all calls, by id; replaced with recvMu held
 	local      *inCall                   // free calls; used with recvMu held
+	vacant     []uint32                  // ids without a call, likewise
 	active     atomic.Int32              // calls that are not free
 	closed     atomic.Bool
 	draining   atomic.Bool
@@ -92,6 +94,9 @@ func (in *responder) close() {
 	in.local = nil
 	in.readLook.stop()
 	for _, ic := range *in.table.Load() {
+		if ic == nil {
+			continue
+		}
 		switch ic.state {
 		case stateWaiting:
 			if ic.grant.Cancel() {
@@ -114,6 +119,35 @@ func (in *responder) close() {
 	if in.account != nil {
 		in.account.Close()
 	}
+}
+
+// trim frees the memory of calls that are free. recvMu is held.
+func (in *responder) trim() {
+	in.mu.Lock()
+	free := in.free
+	in.free = nil
+	in.mu.Unlock()
+	if in.local == nil && free == nil {
+		return
+	}
+	calls := slices.Clone(*in.table.Load()) // sent may be reading the old one
+	for _, list := range []*inCall{in.local, free} {
+		for ic := list; ic != nil; ic = ic.next {
+			ic.freeHead()
+			calls[ic.id] = nil
+		}
+	}
+	in.local, in.vacant = nil, nil
+	for len(calls) > 0 && calls[len(calls)-1] == nil {
+		calls = calls[:len(calls)-1]
+	}
+	calls = slices.Clip(slices.Clone(calls))
+	for id, ic := range calls {
+		if ic == nil {
+			in.vacant = append(in.vacant, uint32(id))
+		}
+	}
+	in.table.Store(&calls)
 }
 
 // callState is the stage of a call, for the end of the connection.
@@ -206,7 +240,7 @@ func (in *responder) blame(handle wire.Handle) {
 	}
 	client, now := in.info.Remote.Addr(), in.cfg.Now()
 	for _, ic := range *in.table.Load() {
-		if ic.state != stateReading {
+		if ic == nil || ic.state != stateReading {
 			continue
 		}
 		for i := range ic.chunks {

@@ -16,17 +16,27 @@ func (in *responder) newInbound() *inCall {
 		in.mu.Unlock()
 	}
 	if ic == nil {
-		calls := *in.table.Load()
-		ic = &inCall{in: in, id: uint32(len(calls))}
-		ic.payload = &ic.Message
-		ic.Init(in.cfg.Pool, ic)
-		ic.onReady = ic.memoryReady
-		calls = append(calls, ic)
-		in.table.Store(&calls)
+		ic = in.newCall()
 	}
 	in.local, ic.next = ic.next, nil
 	in.active.Add(1)
 	ic.state = stateReceived
+	return ic
+}
+
+func (in *responder) newCall() *inCall {
+	calls := *in.table.Load()
+	ic := &inCall{in: in, id: uint32(len(calls))}
+	ic.payload = &ic.Message
+	ic.Init(in.cfg.Pool, ic)
+	ic.onReady = ic.memoryReady
+	if n := len(in.vacant); n > 0 {
+		ic.id, in.vacant = in.vacant[n-1], in.vacant[:n-1]
+		calls[ic.id] = ic // nobody looks for a call of this number
+		return ic
+	}
+	calls = append(calls, ic)
+	in.table.Store(&calls)
 	return ic
 }
 

@@ -68,17 +68,25 @@ func (s *quarantine) expire(now time.Time) {
 // comes after its Send has completed.
 type recentWrites struct {
 	mu    sync.Mutex
-	calls [64]struct {
-		xid    uint32
-		handle [4]wire.Handle
-	}
-	next int
+	calls []recentWrite // a ring; nil before the first Write
+	next  int
 }
+
+type recentWrite struct {
+	xid    uint32
+	handle [4]wire.Handle
+}
+
+// mostRecent is the length of the ring.
+const mostRecent = 64
 
 // record remembers the first handles that a call's answer writes to.
 func (r *recentWrites) record(xid wire.XID, wrs []rdma.WorkRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.calls == nil {
+		r.calls = make([]recentWrite, mostRecent)
+	}
 	c := &r.calls[r.next%len(r.calls)]
 	r.next++
 	c.xid, c.handle = uint32(xid), [4]wire.Handle{}

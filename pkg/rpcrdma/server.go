@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
+	"time"
 
 	"sluice.dev/sluice/pkg/rdma"
 )
@@ -25,6 +28,7 @@ type Server struct {
 	conns    map[*Conn]struct{}
 	accepted int // connections, including those that are being set up
 	closing  bool
+	look     *time.Timer // for idle connections; nil without connections
 	wg       sync.WaitGroup
 }
 
@@ -93,6 +97,9 @@ func (s *Server) serve(in rdma.ConnRequest) {
 		_ = c.ep.Close()
 	}
 	s.conns[c] = struct{}{}
+	if s.look == nil {
+		s.look = time.AfterFunc(idleLook, s.trimIdle)
+	}
 	s.mu.Unlock()
 	s.cfg.Observer.ConnOpened(c)
 	c.run()
@@ -101,6 +108,29 @@ func (s *Server) serve(in rdma.ConnRequest) {
 	s.mu.Unlock()
 	s.cfg.Observer.ConnClosed(c, c.err)
 	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.protocolErrors.Load()))
+}
+
+// idleLook is the time between two looks for idle connections. A connection is idle if no message
+// has come between two of them.
+const idleLook = 10 * time.Second
+
+// trimIdle looks for idle connections, while there are connections.
+func (s *Server) trimIdle() {
+	s.mu.Lock()
+	conns := slices.Collect(maps.Keys(s.conns))
+	if len(conns) == 0 {
+		s.look = nil
+	}
+	s.mu.Unlock()
+	if len(conns) == 0 {
+		return
+	}
+	for _, c := range conns {
+		c.trimIfIdle()
+	}
+	s.mu.Lock()
+	s.look.Reset(idleLook)
+	s.mu.Unlock()
 }
 
 // accept establishes a connection, whose receives may be shared.
