@@ -177,7 +177,7 @@ func (d *demo) move(ctx context.Context, export string, size int64) ([]transfer,
 	rdma, tcp, ctl := "nfs+rdma://"+d.rdma, "nfs+tcp://"+d.tcp, d.ctl
 	in := func(name string) string { return filepath.Join(d.scratch, name) }
 	at := func(name string) string { return filepath.Join(export, name) }
-	fmt.Println()
+	fmt.Printf("\nEach command runs %d times, after a sync of the disk. The fastest counts.\n\n", rounds)
 	var moves []transfer
 	for _, x := range []step{
 		{"cp, into the page cache", size, []string{"cp", sent, at("cp")}},
@@ -247,7 +247,7 @@ func (d *demo) report(ctx context.Context, moves []transfer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%-34s %12s %12s %12s\n", fmt.Sprintf("the best of %d", rounds), "time", "COMMIT of it", "rate")
+	fmt.Printf("\n%-34s %12s %12s %12s\n", "fastest run", "time", "of it COMMIT", "rate")
 	took := map[string]time.Duration{}
 	for _, t := range moves {
 		rate, commit := "", ""

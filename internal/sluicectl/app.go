@@ -24,28 +24,6 @@ type app struct {
 	delayNoted time.Time  // see delayed
 }
 
-// options are the flags of every command.
-type options struct {
-	crc     string
-	spin    time.Duration
-	inline  int
-	credits int
-	fpdu    string
-	version string
-	ext     string
-	rfc5666 string
-	dialect string
-	nfs     string
-	timeout time.Duration
-	// reconnect bounds an outage of the server; 0 ends a command with its connection.
-	reconnect time.Duration
-	// How data are placed by version 2.
-	results                             string
-	receiveBuffer, minLength, threshold sizeFlag
-	// provider carries RDMA, by device if that is not "".
-	provider, device string
-}
-
 // note prints a line about an event on standard error.
 func (a *app) note(format string, args ...any) {
 	a.mu.Lock()

@@ -84,14 +84,23 @@ func (a *app) callAdmin(ctx context.Context, method, address, path string) ([]by
 	return body, err
 }
 
-func (a *app) listClients(ctx context.Context, admin, only string) error {
+// status asks for the status of a gateway.
+func (a *app) status(ctx context.Context, admin string) (*status.Status, error) {
 	body, err := a.callAdmin(ctx, http.MethodGet, admin, "/status")
 	if err != nil {
-		return err
+		return nil, cannot(err, "ask http://%s/status", admin)
 	}
 	var st status.Status
 	if err := json.Unmarshal(body, &st); err != nil {
-		return fmt.Errorf("http://%s/status is not the status of a gateway: %w", admin, err)
+		return nil, fmt.Errorf("http://%s/status is not the status of a gateway: %w", admin, err)
+	}
+	return &st, nil
+}
+
+func (a *app) listClients(ctx context.Context, admin, only string) error {
+	st, err := a.status(ctx, admin)
+	if err != nil {
+		return err
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "EXPORT\tCLIENT\tADDRESS\tLEASE\tOPENS\tLOCKS\tDELEGATIONS\tOWNER")

@@ -100,6 +100,8 @@ func reason(err error) string {
 		return "no answer in time; --timeout says how long to wait"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "nothing listens there (connection refused)"
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ETIMEDOUT):
+		return "the host cannot be reached (" + err.Error() + ")"
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
 		return "the connection ended (" + err.Error() + ")"

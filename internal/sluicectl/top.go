@@ -3,10 +3,8 @@ package sluicectl
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -97,15 +95,11 @@ type sample struct {
 }
 
 func (a *app) sample(ctx context.Context, admin string) (*sample, error) {
-	body, err := a.callAdmin(ctx, http.MethodGet, admin, "/status")
+	st, err := a.status(ctx, admin)
 	if err != nil {
-		return nil, cannot(err, "ask http://%s/status", admin)
+		return nil, err
 	}
-	x := &sample{at: time.Now()}
-	if err := json.Unmarshal(body, &x.Status); err != nil {
-		return nil, fmt.Errorf("http://%s/status is not the status of a gateway: %w", admin, err)
-	}
-	return x, nil
+	return &sample{*st, time.Now()}, nil
 }
 
 // rates are the calls of an interval.
