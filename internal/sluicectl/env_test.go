@@ -3,6 +3,8 @@ package sluicectl
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"sluice.dev/sluice/internal/names"
 	"sluice.dev/sluice/pkg/bufpool"
@@ -25,14 +28,45 @@ import (
 	"sluice.dev/sluice/pkg/rpcrdma/wire"
 )
 
-// commandVariable makes the test binary sluicectl, with its value as arguments.
-const commandVariable = "SLUICECTL_TEST_COMMAND"
+const (
+	// commandVariable makes the test binary sluicectl, with its value as arguments.
+	commandVariable = "SLUICECTL_TEST_COMMAND"
+	// smallDiskVariable names a directory that becomes a disk of 4 MiB with an old file, in a mount
+	// namespace of its own. Standard output ends with a list of its files.
+	smallDiskVariable = "SLUICECTL_TEST_SMALL_DISK"
+)
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(commandVariable); args != "" {
-		os.Exit(Run(context.Background(), "test", strings.Fields(args), Streams{os.Stdin, os.Stdout, os.Stderr}))
+		disk := os.Getenv(smallDiskVariable)
+		if disk != "" {
+			if err := mountSmallDisk(disk); err != nil {
+				fmt.Fprintln(os.Stderr, "small disk:", err)
+				os.Exit(3)
+			}
+		}
+		code := Run(context.Background(), "test", strings.Fields(args), Streams{os.Stdin, os.Stdout, os.Stderr})
+		if disk != "" {
+			_ = filepath.WalkDir(disk, func(name string, d fs.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					fmt.Println(strings.TrimPrefix(name, disk+"/"))
+				}
+				return err
+			})
+		}
+		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+func mountSmallDisk(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "file"), []byte("old"), 0o644)
 }
 
 // env is a directory that is served over TCP and iWARP.

@@ -11,9 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -441,6 +443,56 @@ func TestInterruptions(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestFullDisk: a full disk of the server, or of this host, leaves the old files. Only with --resume
+// incomplete files stay.
+func TestFullDisk(t *testing.T) {
+	e := newEnv(t)
+	e.write("file", randomBytes(6<<20), 0o644)
+	must(t, os.Mkdir(filepath.Join(e.dir, "tree"), 0o755))
+	e.write("tree/file", randomBytes(6<<20), 0o644)
+	for _, args := range []string{"get TCP/file SMALL/file", "cp TCP/file SMALL/file", "cp -r TCP/tree SMALL", "sync RDMA/tree SMALL", "cp --resume FOUR/file SMALL/file"} {
+		small := t.TempDir()
+		p := exec.Command(os.Args[0])
+		p.Env = append(os.Environ(), smallDiskVariable+"="+small, commandVariable+"="+
+			strings.NewReplacer("SMALL", small, "TCP", "nfs+tcp://"+e.tcp, "RDMA", "nfs+rdma://"+e.rdma, "FOUR", "nfs+rdma://"+e.four).Replace(args))
+		p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		if os.Geteuid() != 0 {
+			p.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			p.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+			p.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		}
+		var errs bytes.Buffer
+		p.Stderr = &errs
+		left, _ := p.Output()
+		if code := p.ProcessState.ExitCode(); code != 1 || !strings.HasSuffix(errs.String(), ": no space left on device.\n") {
+			t.Errorf("%s: exit %d, %s", args, code, &errs)
+		}
+		want := regexp.MustCompile(`^file\n$`)
+		if strings.Contains(args, "--resume") {
+			want = regexp.MustCompile(`^\.sluicectl\.\w+\.part\nfile\n$`)
+		}
+		if !want.Match(left) {
+			t.Errorf("%s: left %q, want %v", args, left, want)
+		}
+	}
+
+	local := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(local, "tree"), 0o755))
+	must(t, os.WriteFile(filepath.Join(local, "tree/new"), randomBytes(6<<20), 0o644))
+	for _, args := range []string{"cp LOCAL/tree/new URL/tree", "cp -r LOCAL/tree URL/", "sync LOCAL/tree URL/tree", "cp --resume LOCAL/tree/new URL/tree"} {
+		address := e.listen(&fullHandler{Handler: e.server, room: 3})
+		args := strings.NewReplacer("LOCAL", local, "URL", "nfs+tcp://"+address).Replace(args)
+		code, _, errs := e.run("", strings.Fields(args)...)
+		if code != 1 || !strings.HasSuffix(errs, ": no space left (NFS3ERR_NOSPC).\n") {
+			t.Errorf("%s: exit %d, %q", args, code, errs)
+		}
+		got := regexp.MustCompile(`\.sluicectl\.\w+\.part=\S+`).ReplaceAllString(listTree(t, filepath.Join(e.dir, "tree")), "PART")
+		if want := map[bool]string{false: "file=", true: "PART file="}[strings.Contains(args, "--resume")]; !strings.HasPrefix(got, want) || strings.Contains(got, "new") {
+			t.Errorf("%s: left %q, want %q", args, got, want)
 		}
 	}
 }
