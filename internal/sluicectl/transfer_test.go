@@ -447,8 +447,8 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a full disk of the server, or of this host, leaves the old files. Only with --resume
-// incomplete files stay.
+// TestFullDisk: a full disk of the server, or of this host, leaves the old files. Only with
+// --resume incomplete files stay.
 func TestFullDisk(t *testing.T) {
 	e := newEnv(t)
 	e.write("file", randomBytes(6<<20), 0o644)
