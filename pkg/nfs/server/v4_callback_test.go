@@ -332,3 +332,17 @@ func TestRecallSlot(t *testing.T) {
 		t.Errorf("CB_RECALL_SLOT %+v to %x", args, k.seq.Session)
 	}
 }
+
+// TestDelegationAfterControl: BACKCHANNEL_CTL does not make a client wait for delegations, while
+// the back channel that has worked so far is probed with the new credential.
+func TestDelegationAfterControl(t *testing.T) {
+	e := newEnv4(t, unshared)
+	e.put("file", "contents")
+	a, back := e.sessionBack("a", 701)
+	stalled := make(chan struct{})
+	defer close(stalled)
+	back.set(func(k *backClient) { k.stalled = stalled })
+	a.ok(op4(nfs4.OpBackchannelCtl, testCBProgram, 1, 0))
+	eventually(t, "the probe", func() (began bool) { back.set(func(k *backClient) { began = k.stalled == nil }); return began })
+	a.delegated(nfs4.DelegWrite, accRW, noCreate, "file")
+}

@@ -18,7 +18,9 @@ type backChannel struct {
 	conns  []any // the newest last
 	// up: the client has answered on the channel. fault: it has answered by an error.
 	up, fault bool
-	slots     []callbackSlot
+	// changed: the program or the credential is another one since the last answer.
+	changed bool
+	slots   []callbackSlot
 }
 
 type callbackSlot struct {
@@ -133,7 +135,7 @@ func (s *State) BackchannelCtl(n *Session, program uint32, sec []nfs4.SecParms) 
 		return nfs4.ErrNoEnt
 	}
 	n.back.usable = len(n.back.slots) > 0
-	n.back.up, n.back.fault = false, false
+	n.back.up, n.back.fault, n.back.changed = n.back.up && !n.back.fault, false, true
 	return nfs4.OK
 }
 
@@ -174,12 +176,12 @@ func (n *Session) callback() Callback {
 }
 
 // Probe returns a callback without a slot, for CB_NULL on a back channel that the client has not
-// answered on yet; ok is false if there is none to be probed.
+// answered on yet, or not since BACKCHANNEL_CTL; ok is false if there is none to be probed.
 func (s *State) Probe(id nfs4.SessionID) (cb Callback, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[id]
-	if n == nil || !n.back.usable || n.back.up || len(n.back.conns) == 0 {
+	if n == nil || !n.back.usable || n.back.up && !n.back.changed || len(n.back.conns) == 0 {
 		return cb, false
 	}
 	return n.callback(), true
@@ -191,7 +193,7 @@ func (s *State) Probed(cb *Callback, ok bool) {
 	defer s.mu.Unlock()
 	b := &cb.Session.back
 	if slices.Contains(b.conns, cb.Conn) {
-		b.up, b.fault = ok, !ok
+		b.up, b.fault, b.changed = ok, !ok, false
 	}
 }
 
