@@ -172,7 +172,14 @@ func (e *env) conflict(p *peer, file byte, use Use) bool {
 	e.revoke(concerns)
 	var holders []string
 	for k, d := range e.delegations {
-		if concerns(k, d) {
+		switch {
+		case !concerns(k, d):
+		case p != nil && k.client == p.name: // only the resource is in its way, and ends
+			d.leased = false
+			if d.recalled.IsZero() {
+				d.recalled, e.recent[file] = e.now, e.now
+			}
+		default:
 			holders = append(holders, k.client)
 		}
 	}
