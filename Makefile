@@ -85,9 +85,10 @@ test-sriov: ## Kubernetes with virtual functions of an emulated SR-IOV adapter; 
 test-full: ## make test, each fuzz target for a minute, each NFS version
 	$(MAKE) --no-print-directory test FUZZTIME=60s FULL=1
 
-bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.json
+bench: build ## gateway, NFS-Ganesha and bare loops side by side; writes bench.json, bench.svg
 	@hack/deps bench
 	go run ./hack/bench -bin bin -o bench.json
+	go run ./hack/bench -o bench.json -draw bench.svg
 
 bench-go: ## Go benchmarks, COUNT (10) times; writes bench-go.txt for benchstat
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) ./pkg/... | tee bench-go.txt
@@ -104,6 +105,6 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 	go run ./hack/prose
 
 clean: ## remove build and benchmark output
-	rm -rf bin bench.json bench-go.txt bench-rtt.json
+	rm -rf bin bench.json bench.svg bench-go.txt bench-rtt.json
 
 .PHONY: help generate build image man demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean

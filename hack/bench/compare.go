@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -158,6 +159,50 @@ func (s *sides) connections() (list []comparison) {
 	return list
 }
 
+// bulkSettles is the time that a bulk load runs before the calls beside it are measured.
+const bulkSettles = 100 * time.Millisecond
+
+// fairness are the rows of the slowest hundredth of lone calls, quiet and beside bulk transfers of
+// another connection.
+func (s *sides) fairness() (list []comparison) {
+	op := operation{op: "getattr"}
+	list = append(list, comparison{name: "GETATTR, quiet", depth: 1, unit: p99, sides: s.pair(s.tmpfs, op, 1)})
+	for _, bulk := range []operation{{name: "READ 1MiB", op: "read", size: 1 << 20}, {name: "WRITE 1MiB", op: "write", size: 1 << 20}} {
+		calls, loads := s.pair(s.tmpfs, op, 1), s.pair(s.tmpfs, bulk, 16)
+		for i := range calls {
+			lone, load := calls[i].run, loads[i].run
+			calls[i].run = func(ctx context.Context) (*measured, error) { return under(ctx, load, lone) }
+		}
+		list = append(list, comparison{name: "GETATTR beside " + bulk.name, depth: 1, unit: p99, sides: calls})
+	}
+	return list
+}
+
+// under measures calls while a load runs. The server's CPU time is that of both, so it is left out.
+func under(ctx context.Context, load, calls func(context.Context) (*measured, error)) (*measured, error) {
+	loading, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := load(loading); loading.Err() != nil {
+				ended <- nil
+				return
+			} else if err != nil {
+				ended <- fmt.Errorf("load: %w", err)
+				return
+			}
+		}
+	}()
+	time.Sleep(bulkSettles)
+	m, err := calls(ctx)
+	stop()
+	if err = errors.Join(err, <-ended); err != nil {
+		return nil, err
+	}
+	m.CPU = []float64{0}
+	return m, nil
+}
+
 // withVersion2 starts a gateway with both versions, at its first call.
 func (s *sides) withVersion2(ctx context.Context) (_ *gateway, err error) {
 	if s.version2 == nil {
@@ -293,6 +338,7 @@ func processCPU(pid int) (time.Duration, error) {
 // tables are the comparisons, by title.
 func (s *sides) tables() []table {
 	return []table{
+		{"The slowest hundredth of lone calls. A ratio above 1 is in the gateway's favour.", s.o.selected(s.fairness())},
 		{"Several connections. A ratio above 1 is in the gateway's favour.", s.o.selected(s.connections())},
 		{"Versions of RPC-over-RDMA at the same gateway, CRC on. A ratio above 1 is in favour of the version.", s.o.selected(s.versions())},
 		{"NFS 4.2; small files by one COMPOUND each. NFS-Ganesha by TCP. A ratio above 1 is in the gateway's favour.", s.o.selected(s.version4())},

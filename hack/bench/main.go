@@ -7,10 +7,11 @@
 // RPC-over-RDMA to the gateway, over TCP to Ganesha.
 //
 // There are several comparisons: a gateway that serves the directory against Ganesha and the bare
-// loops; many connections; versions 1 and 2 of RPC-over-RDMA; metadata and a put, on tmpfs and on
-// a disk; and the path through a gateway to Ganesha against the direct path (rows "proxy …"). CPU
-// time is that of a process, per call. Counters of an RPC's cost follow, with all system calls as
-// strace counts them, and a sweep of the inline threshold. -draw makes a picture of the results.
+// loops; lone calls beside bulk; many connections; versions 1 and 2 of RPC-over-RDMA; metadata and
+// a put, on tmpfs and on a disk; and the path through a gateway to Ganesha against the direct path
+// (rows "proxy …"). CPU time is that of a process, per call. Counters of an RPC's cost follow, with
+// all system calls as strace counts them, and a sweep of the inline threshold. -draw makes a
+// picture of the results.
 // -only selects by a regular expression on the names of rows, which are those in the table with
 // depth and CRC appended:
 //
@@ -95,7 +96,7 @@ func main() {
 	o.only = new(regexp.Regexp)
 	flag.TextVar(o.only, "only", regexp.MustCompile(""), "only rows, counters and sweep whose name, such as \"proxy READ 64KiB depth 16 CRC on\" or \"sweep\", matches `REGEXP`")
 	flag.IntVar(&o.rounds, "rounds", 7, "rounds of each row")
-	flag.DurationVar(&o.duration, "d", 400*time.Millisecond, "length of one measurement")
+	flag.DurationVar(&o.duration, "d", 350*time.Millisecond, "length of one measurement")
 	flag.Int64Var(&o.fileSize, "file", 64<<20, "size in bytes of the file read and written")
 	flag.BoolVar(&o.sweep, "sweep", true, "sweep the inline threshold from 1 to 64 KiB")
 	flag.BoolVar(&o.counters, "counters", true, "count allocations, system calls, messages and RDMA operations per RPC")

@@ -18,6 +18,7 @@ import (
 type measured struct {
 	Rate     float64   `json:"ops_per_s"`
 	P50      float64   `json:"p50_us"`
+	P99      float64   `json:"p99_us"`
 	Ops      float64   `json:"ops"`
 	Allocs   float64   `json:"allocs_per_op"`
 	Syscalls float64   `json:"syscalls_per_op"`
@@ -30,11 +31,17 @@ type measured struct {
 // perCall converts seconds of CPU time to microseconds per call.
 func (m *measured) perCall(seconds float64) float64 { return seconds / max(m.Ops, 1) * 1e6 }
 
-// figure returns the table's figure: the median latency, calls per second or megabytes per second.
+// p99 is the unit of rows about the slowest hundredth of calls, in microseconds.
+const p99 = "us p99"
+
+// figure returns the table's figure: the median latency or the 99th percentile, calls per second or
+// megabytes per second.
 func (m *measured) figure(unit string, size int) float64 {
 	switch unit {
 	case "us":
 		return m.P50
+	case p99:
+		return m.P99
 	case "MB/s":
 		return m.Rate * float64(size) / 1e6
 	default:

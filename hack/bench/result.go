@@ -35,7 +35,7 @@ func (s samples) ratio(side, other, unit string) float64 {
 	var q []float64
 	for i, v := range s[side] {
 		w := s[other][i]
-		if unit == "us" {
+		if unit == "us" || unit == p99 {
 			v, w = w, v
 		}
 		if w > 0 {

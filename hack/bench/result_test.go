@@ -13,6 +13,7 @@ func TestRatio(t *testing.T) {
 	}{
 		{"b", "ops/s", 2},   // of 0.5, 2 and 3
 		{"b", "us", 0.5},    // a lower latency is a higher speed
+		{"b", p99, 0.5},
 		{"none", "MB/s", 0}, // nothing to compare with
 	} {
 		if r := got.ratio("a", c.other, c.unit); r != c.want {

@@ -59,7 +59,7 @@ func TestIdleMemory(t *testing.T) {
 					}
 					return cl
 				}
-				first := dial() // for what all connections share
+				first := dial() // makes everything that connections share
 				idle()
 				const n = 200 // so that a buffer more or less in a sync.Pool does not matter
 				before := heap()

@@ -46,7 +46,7 @@ func (q *receiveQueue) pop() (r rdma.Receive, ok bool) {
 	return r, true
 }
 
-// trim frees what the lists have beyond their present lengths.
+// trim frees room in the lists beyond their present lengths.
 func (q *receiveQueue) trim() {
 	q.ready = slices.Clip(slices.Clone(q.ready))
 	if q.later.len() == 0 {
