@@ -144,7 +144,7 @@ func (s inDomain) Accept() (rdma.ConnRequest, error) {
 		if err == nil {
 			return &requestIn{by.ConnRequest, d}, nil
 		}
-		s.of.res.log.Warn("no protection domain for an RDMA connection; connection rejected", "remote address", in.RemoteAddr(), "error", err)
+		s.of.res.log.Warn("no protection domain for an RDMA connection; connection rejected", "peer", in.RemoteAddr(), "error", err)
 		_ = in.Reject(nil)
 	}
 }

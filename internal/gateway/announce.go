@@ -33,7 +33,7 @@ func (g *Gateway) announce(w io.Writer) {
 	}
 	admin := "off"
 	if a := g.Admin(); a != "" {
-		admin = "http://" + a + "/status"
+		admin = "http://" + a + "/"
 	}
 	fmt.Fprintf(w, "\nadmin page: %s\n", admin)
 	fmt.Fprintln(w, "off: locking by NLM (mount version 3 with nolock); for volumes also RPCSEC_GSS")

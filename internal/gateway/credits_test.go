@@ -91,7 +91,7 @@ func TestLiveCredits(t *testing.T) {
 func TestCreditsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		e := newTraffic(log, newResources(log))
+		e := newTraffic("data", log, newResources(log, "test"))
 		x := config.DefaultExport()
 		x.Transport.Credits = config.Credits{Policy: config.Adaptive, Min: 8, Max: 128, Memory: 1 << 20}
 		if err := e.credits.setLimits(&x.Transport); err != nil {

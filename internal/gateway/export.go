@@ -25,7 +25,6 @@ var (
 // export is one export: its goal, its state, and the goroutine that makes the state match the goal.
 type export struct {
 	*traffic
-	name   string
 	res    *resources
 	forget func(*export) bool // called after removal; false if the export is wanted again
 
@@ -55,7 +54,7 @@ type goal struct {
 // newExport starts an export without a goal.
 func newExport(name string, res *resources, forget func(*export) bool) *export {
 	e := &export{
-		traffic: newTraffic(res.log.With("export", name), res), name: name, res: res, forget: forget,
+		traffic: newTraffic(name, res.log.With("export", name), res), res: res, forget: forget,
 		changed: make(chan struct{}, 1), tried: make(chan struct{}),
 	}
 	return e

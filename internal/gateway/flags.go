@@ -16,6 +16,7 @@ import (
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	"sluice.dev/sluice/internal/adminport"
+	"sluice.dev/sluice/internal/telemetry"
 	"sluice.dev/sluice/pkg/oncrpc"
 )
 
@@ -49,6 +50,9 @@ type cli struct {
 	readOnly            bool
 	stateDir            string
 	logLevel            string
+	logFormat           telemetry.LogFormat
+	traceRatio          float64
+	traceEndpoint       string
 	check, show, pprofs bool
 
 	config   *config.GatewayConfig               // made of the flags
@@ -74,6 +78,9 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&c.squash, "squash", "None", "`USERS` to map to nobody: None, Root or All")
 	f.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "`DIR` for state that survives a restart, such as the key of file handles")
 	f.StringVar(&c.logLevel, "log-level", "info", "log `LEVEL`: debug, info, warn or error")
+	f.TextVar(&c.logFormat, "log-format", telemetry.Text, "log `FORMAT`: text or json")
+	f.Float64Var(&c.traceRatio, "trace-ratio", 0, "`PART` of the calls to trace by OpenTelemetry, 0 to 1")
+	f.StringVar(&c.traceEndpoint, "trace-endpoint", "", "base `URL` of the OTLP receiver of traces; the default is OTEL_EXPORTER_OTLP_ENDPOINT")
 	f.BoolVar(&c.pprofs, "pprof", false, "serve profiles on the admin page, which must be on loopback")
 	f.BoolVar(&c.show, "version", false, "print the version, and exit")
 	f.Usage = func() {
@@ -134,7 +141,7 @@ func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (co
 		return refuse("--linger %v: want a duration such as 5s, or 0s", c.linger)
 	}
 	if c.file != "" {
-		for _, name := range []string{"nfs-mount-port", "rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level"} {
+		for _, name := range []string{"nfs-mount-port", "rdma", "tcp", "admin", "allow", "read-only", "squash", "state-dir", "log-level", "log-format", "trace-ratio", "trace-endpoint"} {
 			if set[name] {
 				return refuse("--%s needs --volume or --nfs: the configuration file has a field for it", name)
 			}
@@ -168,7 +175,9 @@ func (c *cli) make() error {
 	}
 	g := config.Default()
 	g.APIVersion, g.Kind = config.APIVersion, config.Kind
-	g.Admin.Address, g.StateDir, g.Log.Level = c.admin, c.stateDir, c.logLevel
+	g.Admin.Address, g.StateDir = c.admin, c.stateDir
+	g.Log = config.Log{Level: c.logLevel, Format: string(c.logFormat)}
+	g.Tracing = config.Tracing{Ratio: c.traceRatio, Endpoint: c.traceEndpoint}
 	rule := config.AccessRule{Mode: config.ReadWrite, Squash: config.Squash(c.squash)}
 	if c.readOnly {
 		rule.Mode = config.ReadOnly
@@ -232,7 +241,7 @@ func flagError(p config.Problem, listeners []string) error {
 	for _, f := range []struct{ prefix, flag string }{
 		{"admin.", "--admin"}, {"exports[0].access[0].squash", "--squash"}, {"exports[0].access[0].from", "--allow"},
 		{"exports[0].backend.volume", "--volume"}, {"exports[0].backend.nfs", "--nfs"}, {"exports[0].backend.nfs.mountPort", "--nfs-mount-port"},
-		{"stateDir", "--state-dir"}, {"log.", "--log-level"},
+		{"stateDir", "--state-dir"}, {"log.", "--log-level"}, {"tracing.ratio", "--trace-ratio"}, {"tracing.endpoint", "--trace-endpoint"},
 	} {
 		if strings.HasPrefix(p.Field, f.prefix) {
 			name = f.flag

@@ -67,6 +67,9 @@ type Options struct {
 // it is below the margin over drainTimeout after which pods are killed.
 const defaultEndTimeout = 8 * time.Second
 
+// tracesTimeout is the time to send the last traces at the end.
+const tracesTimeout = time.Second
+
 // Gateway serves the exports of a configuration.
 type Gateway struct {
 	*resources
@@ -92,9 +95,9 @@ func New(o Options) (*Gateway, error) {
 	}
 	recent := new(adminpage.Lines)
 	o.Log = slog.New(slog.NewMultiHandler(o.Log.Handler(), slog.NewTextHandler(recent, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	g := &Gateway{resources: newResources(o.Log), o: o, started: time.Now()}
+	g := &Gateway{resources: newResources(o.Log, o.Version), o: o, started: time.Now()}
 	g.host, g.decorate, g.services = o.Host, o.decorate, o.services
-	registry := newRegistry(collector{g.resources, g.configNow, g.list})
+	registry := newRegistry(collector{g.resources, g.configNow, g.list}, o.Version)
 	g.admin = adminpage.New(g.log, adminpage.Gateway{Status: g.status, Metrics: registry, Expel: g.expel, Recent: recent}, o.Profile, o.AdminHosts)
 	return g, nil
 }
@@ -277,6 +280,11 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	case <-time.After(g.drainLimit() + cmp.Or(g.o.endTimeout, defaultEndTimeout)):
 	}
 	g.admin.Stop()
+	sending, cancel := context.WithTimeout(ctx, tracesTimeout)
+	defer cancel()
+	if err := g.tracer.Close(sending); err != nil {
+		g.log.Warn("traces not sent", "error", err)
+	}
 	var errs []error
 	for _, e := range exports {
 		errs = append(errs, e.leak())

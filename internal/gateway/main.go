@@ -12,6 +12,7 @@ import (
 	"time"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
+	"sluice.dev/sluice/internal/telemetry"
 )
 
 // Main is the gateway's command line. It returns the exit code.
@@ -66,19 +67,16 @@ func printProblems(w io.Writer, file string, err error) {
 // run serves until a signal.
 func (c *cli) run(version string, stdout, stderr io.Writer) error {
 	o := Options{Version: version, File: c.file, Config: c.config, Level: new(slog.LevelVar), Profile: c.pprofs, Host: c.host, AdminHosts: c.adminHosts, decorate: c.decorate}
-	format := "text"
+	format := c.logFormat
 	if c.file != "" {
 		f, err := readConfig(c.file)
 		if err != nil {
 			printProblems(stderr, c.file, err)
 			return errors.New("invalid configuration")
 		}
-		format = f.Config.Log.Format
+		format = telemetry.LogFormat(f.Config.Log.Format)
 	}
-	o.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.Level}))
-	if format == "json" {
-		o.Log = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.Level}))
-	}
+	o.Log = slog.New(format.Handler(stderr, o.Level))
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)

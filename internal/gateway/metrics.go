@@ -10,6 +10,7 @@ import (
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/doctor"
 	"sluice.dev/sluice/internal/gateway/metric"
+	"sluice.dev/sluice/internal/telemetry"
 	"sluice.dev/sluice/pkg/rdma/verbs"
 )
 
@@ -34,8 +35,9 @@ type collector struct {
 }
 
 // newRegistry returns a registry with the metrics of c and of the process.
-func newRegistry(c collector) *prometheus.Registry {
+func newRegistry(c collector, version string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
+	telemetry.RegisterBuildInfo(r, "gateway", version)
 	r.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

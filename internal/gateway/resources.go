@@ -12,6 +12,7 @@ import (
 	"sluice.dev/sluice/internal/gateway/backend"
 	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/internal/gateway/listen"
+	"sluice.dev/sluice/internal/gateway/tracing"
 	"sluice.dev/sluice/pkg/bufpool"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/oncrpc/rpcbind"
@@ -34,6 +35,7 @@ type resources struct {
 	receiveMemory credit.Memory
 	connections   conns.Totals
 	drainTimeout  atomic.Int64 // nanoseconds
+	tracer        *tracing.Tracer
 
 	// Set by begin.
 	stateDir  string
@@ -43,8 +45,8 @@ type resources struct {
 	hugePagesOnce sync.Once // of noHugePages
 }
 
-func newResources(log *slog.Logger) *resources {
-	r := &resources{log: log, memory: bufpool.NewCeiling(0)}
+func newResources(log *slog.Logger, version string) *resources {
+	r := &resources{log: log, memory: bufpool.NewCeiling(0), tracer: tracing.New(log, version)}
 	r.tcpSockets = listen.NewSharedSockets(r.log, false, listen.RefuseTCP)
 	// On a socket of IPv6, siw refuses clients of IPv4.
 	r.verbsSockets = listen.NewSharedSockets(r.log, true, refuseRDMA)
@@ -65,6 +67,9 @@ func (r *resources) setLimits(c *config.GatewayConfig) {
 	r.memory.SetTotal(int64(c.Limits.Memory))
 	r.receiveMemory.SetLimit(int64(c.Limits.ReceiveMemory))
 	r.drainTimeout.Store(int64(c.DrainTimeout))
+	if err := r.tracer.Configure(c.Tracing.Ratio, c.Tracing.Endpoint); err != nil {
+		r.log.Error("calls are not traced", "error", err)
+	}
 }
 
 func (r *resources) drainLimit() time.Duration { return time.Duration(r.drainTimeout.Load()) }

@@ -10,6 +10,7 @@ import (
 	"sluice.dev/sluice/internal/gateway/conns"
 	"sluice.dev/sluice/internal/gateway/metric"
 	"sluice.dev/sluice/internal/gateway/rpcstats"
+	"sluice.dev/sluice/internal/gateway/tracing"
 	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/rpcrdma"
 )
@@ -17,15 +18,17 @@ import (
 // traffic observes the connections and calls of an export. It outlasts the export's backends and
 // servers.
 type traffic struct {
+	name    string // of the export
 	log     *slog.Logger
+	tracer  *tracing.Tracer
 	stats   rpcstats.Stats
 	conns   *conns.Table
 	servers tcpServers
 	credits *credits
 }
 
-func newTraffic(log *slog.Logger, res *resources) *traffic {
-	return &traffic{log: log, conns: conns.New(log, &res.connections), credits: newCredits(&res.receiveMemory)}
+func newTraffic(name string, log *slog.Logger, res *resources) *traffic {
+	return &traffic{name: name, log: log, tracer: res.tracer, conns: conns.New(log, &res.connections), credits: newCredits(&res.receiveMemory)}
 }
 
 // epoch is the zero of the clock of calls.
@@ -37,6 +40,24 @@ func (t *traffic) observe(next oncrpc.Handler) oncrpc.Handler { return observed{
 type observed struct {
 	t    *traffic
 	next oncrpc.Handler
+}
+
+// received starts the trace of a call, if it is sampled.
+func (t *traffic) received(c *oncrpc.Call) {
+	if x := t.tracer.Start(); x != nil {
+		c.Trace = x
+	}
+}
+
+// traced adds an answered call to its trace, and the trace to its latency.
+func (t *traffic) traced(c *oncrpc.Call, x *tracing.Call, d time.Duration) {
+	program, procedure := rpcstats.Names(c)
+	traceID, spanID := x.Answered(tracing.Answer{
+		Export: t.name, Program: program, Procedure: procedure, Number: c.Procedure, Version: c.Version,
+		Network: c.Conn.Network, Client: c.Conn.Remote,
+		In: rpcstats.MessageSize(&c.Message), Out: rpcstats.MessageSize(&c.Reply), Failure: rpcstats.Failure(c),
+	})
+	t.stats.Trace(c, d, traceID, spanID)
 }
 
 // ServeRPC implements oncrpc.Handler.
@@ -72,6 +93,9 @@ func (o *connObserver) Answered(c *oncrpc.Call) {
 	d := time.Since(epoch) - time.Duration(c.Began)
 	ok := o.t.stats.Answered(c, d)
 	o.calls.Answered(c, d, ok)
+	if x, traced := c.Trace.(*tracing.Call); traced {
+		o.t.traced(c, x, d)
+	}
 	if c.Status.OK() {
 		o.t.credits.Latency(rpcstats.Kind(c), d)
 	}
@@ -90,6 +114,7 @@ type rdmaObserver struct {
 	ended func(client netip.Addr) // called at the end of each connection
 }
 
+func (o rdmaObserver) CallReceived(c *oncrpc.Call)           { o.t.received(c) }
 func (o rdmaObserver) Transferred(p rpcrdma.Path, bytes int) { o.t.stats.Transferred(p, bytes) }
 func (o rdmaObserver) ProtocolError(f rpcrdma.ErrorKind)     { o.t.stats.ProtocolError(f) }
 func (o rdmaObserver) SRQPosted(n int)                       { o.t.credits.shared.Add(int64(n)) }
@@ -140,7 +165,10 @@ func (o tcpObserver) ConnRefused(remote netip.AddrPort, cause error) {
 	o.ended(client)
 }
 
-func (o tcpObserver) CallReceived(_ *oncrpc.Call, b oncrpc.Bytes) { o.t.stats.Received(b) }
+func (o tcpObserver) CallReceived(c *oncrpc.Call, b oncrpc.Bytes) {
+	o.t.stats.Received(b)
+	o.t.received(c)
+}
 
 func (o tcpObserver) ReplySent(_ *oncrpc.Call, b oncrpc.Bytes, _ time.Duration) { o.t.stats.Sent(b) }
 

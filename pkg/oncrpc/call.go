@@ -32,6 +32,9 @@ type Call struct {
 
 	// Began is for observers: the time of receipt, on their own clock.
 	Began int64
+	// Trace follows the call through its stages. It is nil for calls that are not traced. An
+	// observer sets it when the call is received.
+	Trace CallTrace
 
 	// Scratch is the handler's. It survives the recycling of the Call, so that a handler's state
 	// for a call in flight need not be allocated. It never refers to an earlier call's memory.

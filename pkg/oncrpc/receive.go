@@ -177,6 +177,7 @@ func (l *link) call() error {
 		l.observer.CallReceived(&c.Call, Bytes{Inline: c.StreamLen()})
 	}
 	l.conn.Calls.Add(1)
+	c.Reach(Serving)
 	l.cfg.Handler.ServeRPC(&c.Call)
 	return nil
 }

@@ -22,6 +22,10 @@ func (c *Call) Recycle() {
 	c.Cred, c.Verf, c.Status, c.Conn = Auth{}, Auth{}, Status{}, nil
 	c.enc, c.dec, c.building = xdr.Encoder{}, xdr.Decoder{}, false
 	c.observer, c.Began = nil, 0
+	if c.Trace != nil {
+		c.Trace.Ended()
+		c.Trace = nil
+	}
 }
 
 // Args returns the call's decoder, which stands at the first byte of the procedure's parameters.
@@ -97,6 +101,7 @@ func (c *Call) Respond() {
 	if c.observer != nil {
 		c.observer.Answered(c)
 	}
+	c.Reach(Replying)
 	c.transport.Respond(c)
 }
 

@@ -70,6 +70,7 @@ func (c *tcpCall) Supersede(*Call) { c.finish() }
 func (c *tcpCall) outgoing() (*Message, *[4]byte) { return &c.Reply, &c.mark }
 
 func (c *tcpCall) sent(err error) {
+	c.Reach(Replied)
 	if o := c.link.observer; o != nil && c.observed && err == nil {
 		o.ReplySent(&c.Call, Bytes{Inline: c.Reply.Len()}, time.Since(c.began))
 	}

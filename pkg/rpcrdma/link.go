@@ -76,7 +76,7 @@ func (l *link) protocolError(kind ErrorKind, format string, args ...any) {
 	l.notLogged = 0
 	l.logMu.Unlock()
 	l.cfg.Logger.Warn("RPC-over-RDMA protocol error", slog.String("peer", l.info.Remote.String()), slog.String("error", kind.String()),
-		slog.String("reason", fmt.Sprintf(format, args...)), slog.Int("not logged before", skipped))
+		slog.String("reason", fmt.Sprintf(format, args...)), slog.Int("suppressed", skipped))
 }
 
 // openCalls lets calls of the reverse direction be sent. The first answer of the forward direction

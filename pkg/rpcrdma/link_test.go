@@ -57,7 +57,7 @@ func TestLog(t *testing.T) {
 	if len(lines) != 2 {
 		t.Fatalf("%d lines, want 2:\n%s", len(lines), log.String())
 	}
-	for _, want := range []string{"peer=127.0.0.1:", "error=bad_header", "procedure is 5, must be 0, 1 or 4", `"not logged before"=49`} {
+	for _, want := range []string{"peer=127.0.0.1:", "error=bad_header", "procedure is 5, must be 0, 1 or 4", "suppressed=49"} {
 		if !strings.Contains(lines[1], want) {
 			t.Errorf("%q is not in %q", want, lines[1])
 		}

@@ -2,11 +2,16 @@ package rpcrdma
 
 import (
 	"net/netip"
+
+	"sluice.dev/sluice/pkg/oncrpc"
 )
 
 // Observer counts the events of a Config's connections, for metrics. Its methods are called
 // concurrently, on the data path: they do not block or allocate.
 type Observer interface {
+	// CallReceived reports the header of a call, before the rest is fetched. It may set c.Trace. Of
+	// the other fields of c, only Conn may be used.
+	CallReceived(c *oncrpc.Call)
 	// Transferred counts payload bytes by their path.
 	Transferred(p Path, bytes int)
 	// ProtocolError counts errors by kind.
@@ -78,6 +83,9 @@ func (f ErrorKind) String() string {
 
 // NoObserver does nothing. It can be embedded.
 type NoObserver struct{}
+
+// CallReceived implements Observer.
+func (NoObserver) CallReceived(*oncrpc.Call) {}
 
 // Transferred implements Observer.
 func (NoObserver) Transferred(Path, int) {}

@@ -96,6 +96,8 @@ func (in *responder) call(ic *inCall) {
 		ic.recycle()
 		return
 	}
+	ic.Conn = &in.info
+	in.cfg.Observer.CallReceived(&ic.Call)
 	h := &ic.hdr
 	if in.grouped {
 		ic.taken = ic.held

@@ -477,6 +477,7 @@ func (ic *inCall) postAnswer() {
 func (in *responder) sent(id uint32) {
 	ic := (*in.table.Load())[id]
 	if ic.unsent.CompareAndSwap(true, false) {
+		ic.Reach(oncrpc.Replied)
 		n := len(ic.work.wrs)
 		if ic.held == 0 {
 			in.unsentFree.Add(-1)
@@ -497,5 +498,6 @@ func (ic *inCall) handle() {
 	ic.state = stateServing
 	ic.Conn = &ic.in.info
 	ic.Conn.Calls.Add(1)
+	ic.Reach(oncrpc.Serving)
 	ic.in.cfg.Handler.ServeRPC(&ic.Call)
 }

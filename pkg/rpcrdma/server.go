@@ -107,7 +107,7 @@ func (s *Server) serve(in rdma.ConnRequest) {
 	delete(s.conns, c)
 	s.mu.Unlock()
 	s.cfg.Observer.ConnClosed(c, c.err)
-	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocol errors", c.protocolErrors.Load()))
+	s.cfg.Logger.Info("connection ended", slog.String("peer", peer), slog.String("reason", c.err.Error()), slog.Uint64("protocolErrors", c.protocolErrors.Load()))
 }
 
 // idleLook is the time between two looks for idle connections. A connection is idle if no message

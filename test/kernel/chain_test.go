@@ -105,7 +105,7 @@ func testChain(t *testing.T, kernel string) {
 
 var (
 	badGroup       = regexp.MustCompile(`export=(\S+) .*(BADCONT|BADSEQ)`)
-	protocolErrors = regexp.MustCompile(`export=(\S+) .*"protocol errors"=(\d+)`)
+	protocolErrors = regexp.MustCompile(`export=(\S+) .*protocolErrors=(\d+)`)
 )
 
 // excused accepts at most one complaint about groups for each continuation that was sent twice on

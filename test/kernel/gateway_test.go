@@ -273,7 +273,7 @@ func (g *gateway) endsWell(t *testing.T) {
 	g.checkLog(t)
 }
 
-var gatewayTrouble = regexp.MustCompile(`panic|^goroutine |level=(ERROR|WARN)|"protocol errors"=[1-9]`)
+var gatewayTrouble = regexp.MustCompile(`panic|^goroutine |level=(ERROR|WARN)|protocolErrors=[1-9]`)
 
 // checkLog fails the test on an unexpected complaint of the gateway.
 func (g *gateway) checkLog(t *testing.T) {

@@ -82,6 +82,13 @@ func (d *decoder) decode(r report, n *yaml.Node, v reflect.Value) {
 			return
 		}
 		v.SetInt(i)
+	case reflect.Float64:
+		var f float64
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&f) != nil {
+			d.mismatch(r, n, "a number")
+			return
+		}
+		v.SetFloat(f)
 	default:
 		panic("no decoding for " + v.Type().String())
 	}

@@ -26,6 +26,8 @@ type GatewayConfig struct {
 	HandleKeys HandleKeys `json:"handleKeys"`
 	// Log configures logging.
 	Log Log `json:"log"`
+	// Tracing sends OpenTelemetry traces of calls.
+	Tracing Tracing `json:"tracing,omitzero"`
 	// Limits apply to all exports together, in addition to each export's limits.
 	Limits TotalLimits `json:"limits"`
 	// Memory configures the memory for messages and data. A change takes effect at the next start.
@@ -59,6 +61,18 @@ type Log struct {
 	Level string `json:"level"`
 	// Format is text or json. Default text. A change takes effect at the next start.
 	Format string `json:"format"`
+}
+
+// Tracing sends OpenTelemetry traces of calls, by OTLP over HTTP. The gateway's environment may have
+// the standard variables OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES.
+type Tracing struct {
+	// Ratio is the part of calls that are traced, 0 to 1. Default 0.
+	Ratio float64 `json:"ratio,omitempty"`
+	// Endpoint is the base URL of the OTLP receiver, such as http://collector:4318; /v1/traces is
+	// appended. Empty, the default, takes the receiver from the environment, or
+	// https://localhost:4318.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // Memory configures the memory for messages and data.

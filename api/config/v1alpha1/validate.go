@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ func (c *GatewayConfig) Validate() Problems {
 	}
 	oneOf(r.at("log").at("level"), c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(r.at("log").at("format"), c.Log.Format, "text", "json")
+	c.Tracing.validate(r.at("tracing"))
 	if c.Limits.Connections != 0 {
 		between(r.at("limits").at("connections"), c.Limits.Connections, 1, 1<<20)
 	}
@@ -49,6 +51,18 @@ func (c *GatewayConfig) Validate() Problems {
 	}
 	c.checkConflicts(r.at("exports"))
 	return ps
+}
+
+func (t *Tracing) validate(r report) {
+	if !(t.Ratio >= 0 && t.Ratio <= 1) {
+		r.at("ratio").refuse(t.Ratio, "want 0 to 1")
+	}
+	if t.Endpoint == "" {
+		return
+	}
+	if u, err := url.Parse(t.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		r.at("endpoint").refuse(t.Endpoint, "want the URL of an OTLP receiver, such as http://collector:4318")
+	}
 }
 
 // Validate returns all problems of a single export, without lines.

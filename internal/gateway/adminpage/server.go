@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/adminport"
@@ -55,7 +56,7 @@ type Gateway struct {
 func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Server {
 	p := &page{gateway: g}
 	m := http.NewServeMux()
-	m.Handle("GET /metrics", &shared{render: promhttp.HandlerFor(g.Metrics, promhttp.HandlerOpts{}).ServeHTTP})
+	m.Handle("GET /metrics", metricsPage(g.Metrics))
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
@@ -100,6 +101,26 @@ func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Serv
 		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return &Server{log: log, handler: all, profile: profile, hosts: hosts, page: p}
+}
+
+// metricsPage serves metrics, in the format of OpenMetrics for those who ask for it: it has the
+// traces of calls as exemplars.
+func metricsPage(metrics prometheus.Gatherer) http.Handler {
+	h := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	as := func(format string) http.Handler {
+		return &shared{render: func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("Accept", format)
+			h.ServeHTTP(w, r)
+		}}
+	}
+	text, open := as("text/plain"), as("application/openmetrics-text;version=1.0.0")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if expfmt.NegotiateIncludingOpenMetrics(r.Header).FormatType() == expfmt.TypeOpenMetrics {
+			open.ServeHTTP(w, r)
+			return
+		}
+		text.ServeHTTP(w, r)
+	})
 }
 
 // local reports whether both ends of a request's connection are loopback addresses.

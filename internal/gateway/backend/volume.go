@@ -193,7 +193,7 @@ func (v *volume) Collect(s metric.Sink) {
 				cumulative[server.NFS4Bound(i).Seconds()] = total
 			}
 		}
-		s.Histogram(nfs4LatencyDesc, total, o.Seconds, cumulative, o.Op.String())
+		s.Histogram(nfs4LatencyDesc, total, o.Seconds, cumulative, nil, o.Op.String())
 	}
 	n := v.srv.NFS4Stats()
 	s.Gauge(nfs4ClientsDesc, float64(n.Clients-n.Courtesy), "active")

@@ -31,9 +31,14 @@ func (s Sink) Gauge(d *prometheus.Desc, v float64, labels ...string) {
 	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.with(labels)...)
 }
 
-// Histogram sends a histogram. buckets has the cumulative count of each upper bound.
-func (s Sink) Histogram(d *prometheus.Desc, count uint64, sum float64, buckets map[float64]uint64, labels ...string) {
-	s.ch <- prometheus.MustNewConstHistogram(d, count, sum, buckets, s.with(labels)...)
+// Histogram sends a histogram. buckets has the cumulative count of each upper bound. OpenMetrics
+// shows the exemplars.
+func (s Sink) Histogram(d *prometheus.Desc, count uint64, sum float64, buckets map[float64]uint64, exemplars []prometheus.Exemplar, labels ...string) {
+	m := prometheus.MustNewConstHistogram(d, count, sum, buckets, s.with(labels)...)
+	if len(exemplars) > 0 {
+		m = prometheus.MustNewMetricWithExemplars(m, exemplars...)
+	}
+	s.ch <- m
 }
 
 func (s Sink) with(labels []string) []string { return append([]string{s.export}, labels...) }

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	status "sluice.dev/sluice/api/status/v1alpha1"
 	"sluice.dev/sluice/internal/gateway/metric"
 	"sluice.dev/sluice/pkg/oncrpc"
@@ -60,8 +62,20 @@ func (p *procedureStats) collect(s metric.Sink, program, procedure string) {
 		}
 	}
 	if total > 0 {
-		s.Histogram(latencyDesc, total, float64(p.sum.Load())/1e9, cumulative, program, procedure)
+		s.Histogram(latencyDesc, total, float64(p.sum.Load())/1e9, cumulative, p.exemplars(), program, procedure)
 	}
+}
+
+// exemplars returns the traced calls of the buckets.
+func (p *procedureStats) exemplars() (all []prometheus.Exemplar) {
+	for i := range p.traces {
+		if x := p.traces[i].Load(); x != nil {
+			all = append(all, prometheus.Exemplar{
+				Value: x.duration.Seconds(), Timestamp: x.at, Labels: prometheus.Labels{"trace_id": x.traceID, "span_id": x.spanID},
+			})
+		}
+	}
+	return all
 }
 
 // Totals returns the sums over all procedures.

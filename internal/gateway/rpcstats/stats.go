@@ -6,6 +6,7 @@ package rpcstats
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,15 @@ type procedureStats struct {
 	// durations has a last bucket for calls above the last bound.
 	durations [buckets + 1]atomic.Uint64
 	sum       atomic.Int64 // nanoseconds
+	// traces has the last traced call of each bucket.
+	traces [buckets + 1]atomic.Pointer[traced]
+}
+
+// traced is a traced call.
+type traced struct {
+	at              time.Time
+	duration        time.Duration
+	traceID, spanID string
 }
 
 // Stats has the counters of one export. The zero value is ready.
@@ -129,6 +139,44 @@ func (s *Stats) Answered(c *oncrpc.Call, d time.Duration) (ok bool) {
 	ps.results[r].Add(1)
 	ps.observe(d)
 	return r == resultOK
+}
+
+// Trace makes a call that took d the example of its bucket.
+func (s *Stats) Trace(c *oncrpc.Call, d time.Duration, traceID, spanID string) {
+	ps := &s.other
+	if i, p := findProgram(c.Program, c.Version, c.Procedure); p != nil {
+		ps = &s.rpcs[i][c.Procedure]
+	}
+	ps.traces[bucket(d)].Store(&traced{time.Now(), d, traceID, spanID})
+}
+
+// Names returns the names of a call's program and procedure, as in the metrics.
+func Names(c *oncrpc.Call) (program, procedure string) {
+	if _, p := findProgram(c.Program, c.Version, c.Procedure); p != nil {
+		return p.name, p.procedureName(c.Procedure)
+	}
+	return "other", "other"
+}
+
+// Failure returns the error of a reply, empty for success.
+func Failure(c *oncrpc.Call) string {
+	if !c.Status.OK() {
+		return c.Status.String()
+	}
+	_, p := findProgram(c.Program, c.Version, c.Procedure)
+	if p == nil || !p.hasStatus(c.Procedure) {
+		return ""
+	}
+	switch st := resultStatus(c); {
+	case st == 0:
+		return ""
+	case p.version != nfs4Version:
+		return nfs3.Status(st).String()
+	case nfs4Errors[st] != "":
+		return "NFS4ERR_" + nfs4Errors[st]
+	default:
+		return fmt.Sprintf("NFSv4 status %d", st)
+	}
 }
 
 // Dropped counts a call that is not answered.

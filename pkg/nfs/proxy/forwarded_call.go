@@ -45,6 +45,7 @@ func (f *forwardedCall) rewriteAndSend() {
 	switch {
 	case errors.Is(err, rewrite.ErrNoRoot):
 		r.Call.Release()
+		f.call.Reach(oncrpc.Queued)
 		f.s.waiters.wait(f, roots)
 	case err != nil:
 		f.abandon("forward call failed", err)
@@ -73,12 +74,14 @@ func (f *forwardedCall) forward() {
 	r.NoReplay = c.Cred.Flavor == oncrpc.RPCSecGSS
 	r.WaitingSince = f.waitingSince
 	r.Finished = f.finished
+	c.Reach(oncrpc.Forwarded)
 	f.client.link.Submit(r)
 }
 
 // onReply forwards the backend's reply. It runs on any goroutine.
 func (f *forwardedCall) onReply(r *upstream.Request) {
 	r.Call.Release()
+	f.call.Reach(oncrpc.Serving)
 	if r.Err != nil {
 		f.answerFailure(r.Err)
 		return

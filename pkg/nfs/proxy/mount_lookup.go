@@ -58,12 +58,14 @@ func (f *forwardedCall) sendLookup() {
 	r.Call.Stream = append(r.Call.Stream, e.Bytes())
 	r.Plan.MaxReply = oncrpc.MinReplyLen + oncrpc.MaxAuthLen + maxLookup
 	r.Finished = f.onLookupReply // replays of both are harmless
+	c.Reach(oncrpc.Forwarded)
 	f.client.link.Submit(r)
 }
 
 // onLookupReply handles the reply to sendLookup's call.
 func (f *forwardedCall) onLookupReply(r *upstream.Request) {
 	r.Call.Release()
+	f.call.Reach(oncrpc.Serving)
 	status, err := f.mount.advance(r)
 	r.Reply.Release()
 	switch {

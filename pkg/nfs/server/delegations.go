@@ -7,6 +7,7 @@ import (
 	"sluice.dev/sluice/pkg/nfs/nfs4"
 	"sluice.dev/sluice/pkg/nfs/nfs4/state"
 	"sluice.dev/sluice/pkg/nfs/vfs"
+	"sluice.dev/sluice/pkg/oncrpc"
 	"sluice.dev/sluice/pkg/xdr"
 )
 
@@ -68,6 +69,7 @@ func (o *op) disturb() {
 		o.run = o.procedure.run
 		o.run(o)
 	case o.patience.begin():
+		o.call.Reach(oncrpc.Queued)
 		o.s.v4.park(f, &o.task, o.patience.until)
 	default:
 		o.release()

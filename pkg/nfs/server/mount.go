@@ -89,7 +89,7 @@ func (s *Server) serveMount(c *oncrpc.Call) {
 			return
 		}
 		o.run = mnt
-		s.workers.submit(&o.task)
+		o.submit()
 	case nfs3.MountProcUmnt:
 		var a nfs3.MountArgs
 		d := c.Args()

@@ -47,13 +47,25 @@ func (s *Server) opOf(c *oncrpc.Call) *op {
 	o, ok := c.Scratch.(*op)
 	if !ok {
 		o = &op{}
-		o.task.run, o.task.drop = func() { o.run(o) }, o.drop
+		o.task.run, o.task.drop = o.work, o.drop
 		c.Scratch = o
 	}
 	o.s, o.call, o.cached, o.repeated = s, c, nil, false
 	o.data[0] = nil
 	o.patience = patience{}
 	return o
+}
+
+// submit hands the call to a worker, which runs o.run.
+func (o *op) submit() {
+	o.call.Reach(oncrpc.Queued)
+	o.s.workers.submit(&o.task)
+}
+
+// work runs the call, on a worker.
+func (o *op) work() {
+	o.call.Reach(oncrpc.Working)
+	o.run(o)
 }
 
 // begin starts a reply with results of at most size bytes. It precedes all effects, so that they

@@ -370,12 +370,12 @@ func (s *Server) serve(c *oncrpc.Call, p *procedure, recalls *recalling) {
 	}
 	if recalls != nil && s.delegated() && !o.undisturbed(recalls) {
 		o.run = (*op).disturb
-		s.workers.submit(&o.task)
+		o.submit()
 		return
 	}
 	if p.nonblocking != nil && s.fs.Nonblocking() && p.nonblocking(o) {
 		return
 	}
 	o.run = p.run
-	s.workers.submit(&o.task)
+	o.submit()
 }

@@ -100,7 +100,7 @@ func (s *Server) compoundOf(call *oncrpc.Call) *compound {
 	c, ok := call.Scratch.(*compound)
 	if !ok {
 		c = &compound{}
-		c.task.run, c.task.drop = c.proceed, c.abandon
+		c.task.run, c.task.drop = c.work, c.abandon
 		call.Scratch = c
 	}
 	c.s, c.call, c.index, c.status, c.mayWait = s, call, 0, nfs4.OK, false
@@ -160,6 +160,12 @@ func (s *Server) serveNFS4(call *oncrpc.Call) {
 	c.proceed()
 }
 
+// work goes on with the operations, on a worker.
+func (c *compound) work() {
+	c.call.Reach(oncrpc.Working)
+	c.proceed()
+}
+
 // proceed runs the operations from the present one on. It hands over to a worker if one would wait.
 func (c *compound) proceed() {
 	for c.status == nfs4.OK && c.index < c.head.Count {
@@ -169,12 +175,14 @@ func (c *compound) proceed() {
 				v, ask := c.s.v4, c.ask
 				c.waitFor, c.ask = state.FileID{}, nil
 				v.settle()
+				c.call.Reach(oncrpc.Queued)
 				v.park(f, &c.task, c.patience.until) // c may go on elsewhere from here on
 				if ask != nil {
 					ask.send(v, f)
 				}
 				return
 			}
+			c.call.Reach(oncrpc.Queued)
 			c.s.workers.submit(&c.task)
 			return
 		}

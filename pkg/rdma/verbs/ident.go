@@ -136,7 +136,7 @@ func (i *ident) happened(ev event) {
 	}
 	if ev.kind == C.RDMA_CM_EVENT_ADDR_CHANGE {
 		i.p.cfg.Logger.Warn("the address of an RDMA connection moved to another device, such as another member of a bond; the connection stays on the first",
-			"remote address", i.remoteAddr())
+			"peer", i.remoteAddr())
 	}
 	if !ev.ends() {
 		return

@@ -27,7 +27,7 @@ func (e *endpoint) path() *rdma.QueuePair {
 	}
 	if c.port_mtu > 0 && c.mtu > c.port_mtu {
 		e.p.cfg.Logger.Warn("path MTU of an RDMA connection exceeds the MTU of the port; large messages may be lost: set the same MTU at both ends",
-			"device", e.dev.name, "port", p.Port, "path MTU", p.PathMTU, "port MTU", int(c.port_mtu), "remote address", e.remote)
+			"device", e.dev.name, "port", p.Port, "pathMTU", p.PathMTU, "portMTU", int(c.port_mtu), "peer", e.remote)
 	}
 	if c.ethernet != 0 {
 		p.GIDType = gidType(os.DirFS("/sys"), e.dev.name, p.Port, int(c.gid_index))
