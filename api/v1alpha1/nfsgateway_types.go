@@ -104,6 +104,10 @@ type NFSGatewaySpec struct {
 	// Monitoring creates objects of the Prometheus operator.
 	// +kubebuilder:default={}
 	Monitoring Monitoring `json:"monitoring,omitempty"`
+
+	// Tracing sends OpenTelemetry traces of calls. Default: none.
+	// +optional
+	Tracing *Tracing `json:"tracing,omitempty"`
 }
 
 // Provider is an RDMA implementation.
@@ -562,6 +566,19 @@ type Monitoring struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="want labels as Kubernetes has them, such as example.com/team: storage, with at most 63 characters on each side"
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Tracing sends OpenTelemetry traces of calls, by OTLP over HTTP.
+type Tracing struct {
+	// Ratio is the part of calls that are traced, 0 to 1, such as "0.001". Required.
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:Pattern=`^(0(\.[0-9]+)?|1(\.0+)?)$`
+	Ratio string `json:"ratio"`
+	// Endpoint is the base URL of the OTLP receiver, such as http://collector.observability:4318;
+	// /v1/traces is appended. Required.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#]+(/[^?#]*)?$`
+	Endpoint string `json:"endpoint"`
 }
 
 // NFSGatewayStatus is the observed state of an NFSGateway.

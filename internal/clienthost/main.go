@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice.dev/sluice/internal/telemetry"
 )
 
 // interval is the time between two looks at the node.
@@ -26,6 +28,7 @@ type options struct {
 	want           link
 	modules, state string
 	check          bool
+	format         telemetry.LogFormat
 }
 
 // Main runs the subcommand client-host and returns its exit code. A signal ends it.
@@ -52,7 +55,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		modules: &modules{dir: o.modules, sys: "/sys", release: unix.ByteSliceToString(name.Release[:]), insert: insert},
 		network: kernel{},
 		state:   o.state,
-		log:     slog.New(slog.NewTextHandler(stderr, nil)),
+		log:     slog.New(o.format.Handler(stderr, slog.LevelInfo)),
 	}
 	h.run(ctx)
 	return 0
@@ -68,6 +71,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.StringVar(&o.want.netdev, "interface", "", "network interface of the RDMA device; left out, that of the default route")
 	f.StringVar(&o.modules, "modules", "/lib/modules", "folder of the node's kernel modules")
 	f.StringVar(&o.state, "state", "/run/sluice", "folder of the node that a reboot empties")
+	f.TextVar(&o.format, "log-format", telemetry.Text, "text or json")
 	f.BoolVar(&o.check, "check", false, "print the problem that the running client-host has, and exit; the exit code is 1 if there is one")
 	if err := f.Parse(args); err != nil {
 		return o, err

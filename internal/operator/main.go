@@ -20,11 +20,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sluice.dev/sluice/internal/clienthost"
 	"sluice.dev/sluice/internal/operator/controllers"
 	"sluice.dev/sluice/internal/operator/uninstall"
 	"sluice.dev/sluice/internal/speaker"
+	"sluice.dev/sluice/internal/telemetry"
 )
 
 // leaderID is the name of the Lease for leader election.
@@ -36,6 +38,7 @@ type settings struct {
 	manager     manager.Options
 	namespaces  []string
 	level       slog.Level
+	format      telemetry.LogFormat
 	version     bool
 }
 
@@ -63,11 +66,12 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, version)
 		return 0
 	}
-	logger := logr.FromSlogHandler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: s.level}))
+	logger := logr.FromSlogHandler(s.format.Handler(stderr, s.level))
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	telemetry.RegisterBuildInfo(metrics.Registry, "operator", version)
 	if err := run(ctx, s); err != nil {
 		fmt.Fprintf(stderr, "operator: %v\n", err)
 		return 1
@@ -112,6 +116,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.StringVar(&s.manager.HealthProbeBindAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
 	f.BoolVar(&s.manager.LeaderElection, "leader-elect", true, "let one of several operators act")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.TextVar(&s.format, "log-format", telemetry.Text, "text or json, for this program, and for the pods that it makes")
 	f.BoolVar(&s.version, "version", false, "print the version and exit")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -139,6 +144,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 			return nil, fmt.Errorf("--monitoring-labels: %w", err)
 		}
 	}
+	d.LogFormat = string(s.format)
 	d.PullSecrets, s.namespaces = names(*pullSecrets), names(*namespaces)
 	s.controllers.ClusterScope = len(s.namespaces) == 0
 	s.manager.LeaderElectionID, s.manager.LeaderElectionNamespace = leaderID, d.OperatorNamespace

@@ -163,7 +163,7 @@ func (a *app) verdict(problems []doctor.Problem, notes []string) error {
 	for _, p := range problems {
 		anchor := ""
 		if p.Reason != "" {
-			anchor = fmt.Sprintf(" (docs/troubleshooting.md#%s)", strings.ToLower(p.Reason))
+			anchor = " (sluicectl explain " + p.Reason + ")"
 		}
 		fmt.Fprintf(a.Out, "! %s%s\n", p.Message, anchor)
 	}

@@ -113,7 +113,7 @@ func (a *app) command(version string) *cobra.Command {
 	add(fileCommands, a.lsCommand(), a.statCommand(), a.catCommand(), a.getCommand(), a.putCommand(), a.cpCommand(), a.syncCommand(),
 		a.rmCommand(), a.mkdirCommand(), a.mvCommand(), a.lnCommand(), a.duCommand(), a.dfCommand())
 	add(measureCommands, a.pingCommand(), a.infoCommand(), a.benchCommand(), a.doctorCommand())
-	add(gatewayCommands, a.topCommand(), a.clientsCommand(), a.expelCommand(), a.pvCommand())
+	add(gatewayCommands, a.topCommand(), a.clientsCommand(), a.expelCommand(), a.explainCommand(), a.pvCommand())
 	root.AddCommand(a.transportTopic(), a.versionCommand(version))
 	return root
 }

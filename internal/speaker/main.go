@@ -19,6 +19,7 @@ import (
 	"sluice.dev/sluice/internal/adminport"
 	"sluice.dev/sluice/internal/speaker/fsm"
 	"sluice.dev/sluice/internal/speaker/lease"
+	"sluice.dev/sluice/internal/telemetry"
 )
 
 // Exit codes of Main.
@@ -41,6 +42,7 @@ type options struct {
 	adminHosts                adminport.Hosts
 	gateway                   string
 	logLevel                  slog.Level
+	logFormat                 telemetry.LogFormat
 	timing                    fsm.Timing
 	version                   string
 }
@@ -53,7 +55,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	}
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
+	log := slog.New(o.logFormat.Handler(stderr, o.logLevel))
 	if err := serve(stop, o, log); err != nil {
 		fmt.Fprintln(stderr, "speaker:", err)
 		return exitError
@@ -69,12 +71,13 @@ func parse(args []string, version string, stdout, stderr io.Writer) (o options, 
 	f.StringVar(&o.pod, "pod", os.Getenv("POD_NAME"), "`NAME` of the pod; unsaid, POD_NAME")
 	f.StringVar(&o.uid, "pod-uid", os.Getenv("POD_UID"), "`UID` of the pod; unsaid, POD_UID")
 	f.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of the pod and the Leases; unsaid, POD_NAMESPACE")
-	f.StringVar(&o.admin, "admin", ":9181", "`ADDRESS` for /status and probes")
+	f.StringVar(&o.admin, "admin", ":9181", "`ADDRESS` for /status, /metrics and probes")
 	f.Var(&o.adminHosts, "admin-hosts", "`IPS`, with commas between them, that --admin without an IP stands for; the page is reached by their interfaces alone")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached; unsaid, as from within a pod")
 	f.StringVar(&o.gateway, "gateway-ready", "", "`URL` of the gateway's readiness page: a pod whose gateway does not serve takes no addresses")
 	f.DurationVar(&o.timing.Lease, "lease-duration", o.timing.Lease, "a Lease that is not renewed for so long may be taken by others; renewed after three tenths of it; whole seconds, 3s to 5m")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "`LEVEL` of logging: debug, info, warn or error")
+	f.TextVar(&o.logFormat, "log-format", telemetry.Text, "`FORMAT` of logging: text or json")
 	show := f.Bool("version", false, "print the version, and exit")
 	f.Usage = func() {
 		fmt.Fprint(stderr, usage)

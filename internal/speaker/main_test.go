@@ -57,6 +57,9 @@ func TestPage(t *testing.T) {
 		s.page().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w
 	}
+	if w := get("/metrics"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `sluice_build_info{`) || !strings.Contains(w.Body.String(), `sluice_speaker_interface_up 0`) {
+		t.Errorf("/metrics: %d %s", w.Code, w.Body)
+	}
 	if w := get("/healthz"); w.Code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", w.Code, w.Body)
 	}

@@ -25,6 +25,7 @@ func (s *speaker) page() http.Handler {
 		e.SetIndent("", "  ")
 		_ = e.Encode(s.status())
 	})
+	m.Handle("GET /metrics", s.metrics())
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		late := boot() - s.looked

@@ -356,15 +356,19 @@ func TestKubernetesVersion(t *testing.T) {
 	}
 }
 
-// TestDashboard checks that every metric on it is one of docs/gateway.md.
+// TestDashboard checks that every metric on it is one of docs/gateway.md or docs/kubernetes.md.
 func TestDashboard(t *testing.T) {
 	board, err := os.ReadFile(filepath.Join(chart, "dashboards/sluice.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs, err := os.ReadFile(apiserver.Path("docs/gateway.md"))
-	if err != nil {
-		t.Fatal(err)
+	var docs []byte
+	for _, page := range []string{"docs/gateway.md", "docs/kubernetes.md"} {
+		b, err := os.ReadFile(apiserver.Path(page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, b...)
 	}
 	metrics := regexp.MustCompile(`\bsluice_[a-z_]+`).FindAllString(string(board), -1)
 	slices.Sort(metrics)
@@ -374,7 +378,7 @@ func TestDashboard(t *testing.T) {
 	}
 	for _, m := range metrics {
 		if !strings.Contains(string(docs), "`"+strings.TrimSuffix(m, "_bucket")+"`") {
-			t.Errorf("docs/gateway.md knows no %s", m)
+			t.Errorf("the pages know no %s", m)
 		}
 	}
 }

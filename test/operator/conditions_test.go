@@ -140,7 +140,7 @@ func (c conditionCase) run(t *testing.T) {
 	}
 	eventually(t, c.reason, condition(o, c.kind, c.status, c.reason))
 	m := find(o, c.kind).Message
-	anchored := strings.HasSuffix(m, "(docs/troubleshooting.md#"+strings.ToLower(c.reason)+")")
+	anchored := strings.HasSuffix(m, "(sluicectl explain "+c.reason+")")
 	if !strings.Contains(m, c.words) || anchored != (c.status != yes) {
 		t.Errorf("message %q, want %q in it and the anchor at its end", m, c.words)
 	}

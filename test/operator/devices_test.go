@@ -89,7 +89,7 @@ func TestDeviceReasons(t *testing.T) {
 				eventually(t, c.reason, condition(o, v1alpha1.ConditionRDMAReady, metav1.ConditionFalse, c.reason))
 				m := find(o, v1alpha1.ConditionRDMAReady).Message
 				t.Logf("%T: %s: %s", o, c.reason, m)
-				if !strings.Contains(m, c.words) || !strings.HasSuffix(m, "(docs/troubleshooting.md#"+strings.ToLower(c.reason)+")") {
+				if !strings.Contains(m, c.words) || !strings.HasSuffix(m, "(sluicectl explain "+c.reason+")") {
 					t.Errorf("message %q, want %q in it and the anchor at its end", m, c.words)
 				}
 			}

@@ -102,7 +102,7 @@ func TestRefusedObjects(t *testing.T) {
 			must(t, kube.Create(ctx, x))
 			eventually(t, "the gateway says so", condition(gw, v1alpha1.ConditionProgrammed, no, v1alpha1.ReasonObjectRefused))
 			m := find(gw, v1alpha1.ConditionProgrammed).Message
-			for _, want := range []string{strings.ReplaceAll(c.words, "NAMESPACE", ns), "denied request: none of these here", "(docs/troubleshooting.md#objectrefused)"} {
+			for _, want := range []string{strings.ReplaceAll(c.words, "NAMESPACE", ns), "denied request: none of these here", "(sluicectl explain ObjectRefused)"} {
 				if !strings.Contains(m, want) {
 					t.Errorf("message %q, want %q in it", m, want)
 				}

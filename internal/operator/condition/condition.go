@@ -1,5 +1,5 @@
 // Package condition makes the conditions of Sluice's resources. A message of a condition that is
-// not True ends with a link to its documentation.
+// not True ends with the command that explains it.
 package condition
 
 import (
@@ -11,9 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// Guide has an anchor for each reason: its name in lower case.
-const Guide = "docs/troubleshooting.md"
 
 // True returns a condition with status True.
 func True(kind, reason, format string, a ...any) metav1.Condition {
@@ -30,8 +27,8 @@ func Unknown(kind, reason, format string, a ...any) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: fmt.Sprintf(format, a...) + Anchor(reason)}
 }
 
-// Anchor returns the end of a message: a link to the reason's documentation.
-func Anchor(reason string) string { return " (" + Guide + "#" + strings.ToLower(reason) + ")" }
+// Anchor returns the end of a message: the command that explains the reason.
+func Anchor(reason string) string { return " (sluicectl explain " + reason + ")" }
 
 // quoted is the limit on a quotation, in bytes.
 const quoted = 600

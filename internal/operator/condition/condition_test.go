@@ -11,7 +11,7 @@ import (
 )
 
 func TestMessagesEndWithAnAnchor(t *testing.T) {
-	want := `no NFSGateway "a" (docs/troubleshooting.md#gatewaynotfound)`
+	want := `no NFSGateway "a" (sluicectl explain GatewayNotFound)`
 	for _, c := range []metav1.Condition{
 		False("Accepted", "GatewayNotFound", "no NFSGateway %q", "a"), Unknown("Accepted", "GatewayNotFound", "no NFSGateway %q", "a"),
 	} {

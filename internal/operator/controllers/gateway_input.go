@@ -49,6 +49,7 @@ var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1
 func (r *GatewayReconciler) readInput(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
 	in := plan.Input{
 		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
+		LogFormat: r.Defaults.LogFormat,
 	}
 	var err error
 	if in.Exports, err = listExports(ctx, r, client.ObjectKeyFromObject(gw)); err != nil {

@@ -136,6 +136,9 @@ func trimNode(o any) (any, error) {
 
 func addControllers(m manager.Manager, o Options, namespaces namespaces) error {
 	b := newStateStore()
+	if err := m.Add(planMetrics{b}); err != nil {
+		return err
+	}
 	g := &GatewayReconciler{applier: applier{Client: m.GetClient(), APIReader: m.GetAPIReader()}, Options: o, namespaces: namespaces, states: b}
 	// Tests run several managers in one process.
 	once := controller.Options{SkipNameValidation: new(true)}

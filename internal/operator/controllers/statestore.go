@@ -85,6 +85,15 @@ func (b *stateStore) setGateway(gateway types.NamespacedName, f *gatewayState) {
 	}
 }
 
+// eachPlan calls f with the last plan of each gateway. The plan must not be kept.
+func (b *stateStore) eachPlan(f func(*plan.Plan)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, g := range b.gateways {
+		f(&g.plan)
+	}
+}
+
 // setPod stores the status of a pod; nil deletes it.
 func (b *stateStore) setPod(pod types.NamespacedName, p *podStatus) {
 	b.mu.Lock()

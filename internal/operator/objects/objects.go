@@ -28,6 +28,8 @@ type Defaults struct {
 	// CollectorLabels select pods, of all namespaces, that NetworkPolicies admit to metrics. A pod
 	// needs all labels of one entry. Default app.kubernetes.io/name: prometheus.
 	CollectorLabels []map[string]string
+	// LogFormat of the pods, text or json.
+	LogFormat string
 	// MonitoringLabels of ServiceMonitors and PrometheusRules.
 	MonitoringLabels map[string]string
 }

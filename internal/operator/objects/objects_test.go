@@ -2,9 +2,11 @@ package objects
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -290,6 +293,79 @@ func TestPullSecrets(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMonitoring checks that a gateway with virtual IPs has its speakers' metrics collected, with
+// alerts on documented metrics of this gateway alone.
+func TestMonitoring(t *testing.T) {
+	docs := ""
+	for _, page := range []string{"gateway.md", "kubernetes.md"} {
+		b, err := os.ReadFile("../../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs += string(b)
+	}
+	for scenario, want := range map[string]struct{ ports, alerts []string }{
+		"options": {
+			[]string{"admin"},
+			[]string{"SluiceExportNotServed", "SluiceBackendUnreachable", "SluiceListenerDown", "SluicePodConfigRefused", "SluicePodDown"},
+		},
+		"virtual-ip": {
+			[]string{"admin", "speaker"},
+			[]string{
+				"SluiceExportNotServed", "SluiceBackendUnreachable", "SluiceListenerDown", "SluicePodConfigRefused", "SluicePodDown",
+				"SluiceVirtualIPsNotCarried", "SluiceLeaseExpired", "SluiceVirtualIPConflict", "SluiceSpeakerProblem", "SluicePoolAlmostUsed",
+			},
+		},
+	} {
+		g := read(t, "testdata/"+scenario+".in.yaml").Gateway
+		var ports, endpoints, alerts []string
+		for _, p := range AdminService(g).Spec.Ports {
+			ports = append(ports, p.Name)
+		}
+		list, _, _ := unstructured.NestedSlice(asJSON(t, ServiceMonitor(g, &defaults)), "spec", "endpoints")
+		for _, e := range list {
+			endpoints = append(endpoints, e.(map[string]any)["port"].(string))
+		}
+		groups, _, _ := unstructured.NestedSlice(asJSON(t, PrometheusRule(g, &defaults)), "spec", "groups")
+		for _, r := range groups[0].(map[string]any)["rules"].([]any) {
+			rule := r.(map[string]any)
+			name, expr := rule["alert"].(string), rule["expr"].(string)
+			alerts = append(alerts, name)
+			if !strings.Contains(docs, "`"+name+"`") {
+				t.Errorf("docs/kubernetes.md has no %s", name)
+			}
+			for _, m := range regexp.MustCompile(`(\w+)\{([^}]*)\}`).FindAllStringSubmatch(expr, -1) {
+				if m[1] != "up" && !strings.Contains(docs, "`"+m[1]+"`") {
+					t.Errorf("%s: the pages know no %s", name, m[1])
+				}
+				if !strings.Contains(m[2], `namespace="`+g.Namespace+`"`) || !strings.Contains(m[2], `"`+g.Name) {
+					t.Errorf("%s is not about the gateway alone: %s", name, expr)
+				}
+			}
+			if strings.Count(expr, "(") != strings.Count(expr, ")") {
+				t.Errorf("%s: %s", name, expr)
+			}
+		}
+		if !cmp.Equal(ports, want.ports) || !cmp.Equal(endpoints, want.ports) || !cmp.Equal(alerts, want.alerts) {
+			t.Errorf("%s: ports %v, endpoints %v, alerts %v", scenario, ports, endpoints, alerts)
+		}
+	}
+}
+
+// asJSON returns an object as it is after JSON.
+func asJSON(t *testing.T, u *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	b, err := u.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestMonitoringLabels(t *testing.T) {

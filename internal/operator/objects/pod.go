@@ -37,7 +37,7 @@ func podTemplate(g *v1alpha1.NFSGateway, w *plan.Workload, d *Defaults) corev1.P
 	}
 	if virtual(g) {
 		t.Spec.ServiceAccountName = serviceAccountName(g)
-		t.Spec.InitContainers = []corev1.Container{speakerContainer(g, speakerImage)}
+		t.Spec.InitContainers = []corev1.Container{speakerContainer(g, speakerImage, d.LogFormat)}
 		t.Spec.Volumes = append(t.Spec.Volumes, token())
 	}
 	if r := g.Spec.RDMA; r != nil && len(r.Networks) > 0 {

@@ -19,7 +19,7 @@ func serviceAccountName(g *v1alpha1.NFSGateway) string { return g.Name + "-speak
 
 // speakerContainer returns a sidecar that carries virtual addresses. It starts before the gateway
 // and ends after it.
-func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
+func speakerContainer(g *v1alpha1.NFSGateway, image, logFormat string) corev1.Container {
 	c := corev1.Container{
 		Name: SpeakerContainer, Image: image, RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		Args:            []string{"speaker", "--config", plan.ConfigDir + "/" + SpeakerFile, "--gateway-ready", fmt.Sprintf("http://127.0.0.1:%d/readyz", plan.AdminPort)},
@@ -38,6 +38,9 @@ func speakerContainer(g *v1alpha1.NFSGateway, image string) corev1.Container {
 	}
 	if v := g.Spec.Exposure.VirtualIP; v != nil && v.LeaseDuration != "" {
 		c.Args = append(c.Args, "--lease-duration", string(v.LeaseDuration))
+	}
+	if logFormat != "" {
+		c.Args = append(c.Args, "--log-format", logFormat)
 	}
 	adminHosts(g, &c)
 	return c

@@ -53,8 +53,9 @@ func Make(in Input) Plan {
 		x := &p.Exports[i]
 		x.Conditions = exportConditions(in.Gateway, x.Source, refused[i], missing[i])
 	}
-	p.Workloads = workloads(in.Gateway, p.Exports)
+	p.Workloads = workloads(in.Gateway, in.LogFormat, p.Exports)
 	if m.virtual() {
+		p.Pool = m.pool.use(p.Exports)
 		p.Groups = groups(p.Workloads, p.Exports)
 	}
 	return p

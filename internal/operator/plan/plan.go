@@ -88,6 +88,8 @@ type Input struct {
 	OtherGateways map[string]string
 	// NoNetworkSets says that a live pod cannot read networkSets, so that rules must list networks.
 	NoNetworkSets bool
+	// LogFormat of gateways, text or json. Default json.
+	LogFormat string
 	// LiveListeners of live pods. Their ports and addresses stay reserved for their exports.
 	LiveListeners []LiveListener
 }
@@ -111,8 +113,16 @@ type Plan struct {
 	Workloads []Workload
 	// Capacity of the shared pods' configuration.
 	Capacity Capacity
+	// Pool is the use of exposure.virtualIP.pool.
+	Pool PoolUse
 	// Groups of virtual addresses, as many for each workload as it has replicas. Some may be empty.
 	Groups []Group
+}
+
+// PoolUse is the use of a pool of virtual addresses.
+type PoolUse struct {
+	Size float64 // addresses; a network of IPv6 has more than an integer holds
+	Used int     // of them, by exports
 }
 
 // Capacity is the use of [MaxConfig] by the shared pods' configuration.

@@ -661,7 +661,7 @@ func TestTheFileFitsAConfigMap(t *testing.T) {
 		}
 	}
 	checkCondition(t, p.Exports[39].Conditions, "Accepted", "TooManyExports", "the export would grow the configuration of NFSGateway storage/fast beyond 1 MiB, the limit of a ConfigMap: "+
-		"shorten access rules, or create another NFSGateway (docs/troubleshooting.md#toomanyexports)", 7, false)
+		"shorten access rules, or create another NFSGateway (sluicectl explain TooManyExports)", 7, false)
 	w := p.Workloads[0].Config
 	last := w.Exports[served-1]
 	w.Exports = w.Exports[:served-1]

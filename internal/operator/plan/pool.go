@@ -91,6 +91,26 @@ func (p pool) contains(a netip.Addr) bool {
 	return false
 }
 
+// use returns the size of the pool, and its use by exports. Addresses of two entries count twice.
+func (p pool) use(exports []Export) (u PoolUse) {
+	for _, r := range p {
+		size := 1.0
+		first, last := r.first.As16(), r.last.As16()
+		scale := 1.0
+		for i := len(first) - 1; i >= 0; i-- {
+			size += scale * (float64(last[i]) - float64(first[i]))
+			scale *= 256
+		}
+		u.Size += size
+	}
+	for i := range exports {
+		if a, err := netip.ParseAddr(exports[i].VIP); err == nil && p.contains(a) {
+			u.Used++
+		}
+	}
+	return u
+}
+
 // cursor is a position in a pool. The zero value is the start.
 type cursor struct {
 	entry int

@@ -259,7 +259,7 @@ func TestReasons(t *testing.T) {
 			want := c.message
 			good := c.reason == "Accepted" || c.reason == "Resolved"
 			if !good {
-				want += " (docs/troubleshooting.md#" + strings.ToLower(c.reason) + ")"
+				want += " (sluicectl explain " + c.reason + ")"
 			}
 			checkCondition(t, list, c.kind, c.reason, want, generation, good)
 			if (x.Config != nil) != c.served {
@@ -289,7 +289,7 @@ func checkCondition(t *testing.T, list []metav1.Condition, kind, reason, message
 func TestGatewayNotFound(t *testing.T) {
 	e := export("team", "lonely", 0)
 	checkCondition(t, GatewayNotFound(&e, true), "Accepted", "GatewayNotFound",
-		"NFSGateway storage/fast does not exist: create it, or re-create the export with another gatewayRef (docs/troubleshooting.md#gatewaynotfound)", 7, false)
+		"NFSGateway storage/fast does not exist: create it, or re-create the export with another gatewayRef (sluicectl explain GatewayNotFound)", 7, false)
 }
 
 // TestEveryReasonHasARow reads the reasons of Accepted and ResolvedRefs out of the API's source.

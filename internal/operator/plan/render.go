@@ -359,15 +359,19 @@ func integers(v any) any {
 }
 
 // frame is a configuration without exports.
-func frame(g *v1alpha1.NFSGateway) config.GatewayConfig {
+func frame(g *v1alpha1.NFSGateway, logFormat string) config.GatewayConfig {
 	c := config.Default()
 	c.APIVersion, c.Kind = config.APIVersion, config.Kind
 	c.Admin.Address = fmt.Sprintf(":%d", AdminPort)
 	c.StateDir = StateDir
 	c.HandleKeys.File = KeysDir + "/" + KeysEntry
-	c.Log.Format = "json"
+	c.Log.Format = cmp.Or(logFormat, "json")
 	c.Limits.Memory = config.Quantity(Memory(g))
 	c.Limits.ReceiveMemory = config.Quantity(Memory(g))
+	if t := g.Spec.Tracing; t != nil {
+		c.Tracing.Endpoint = t.Endpoint
+		c.Tracing.Ratio, _ = strconv.ParseFloat(t.Ratio, 64) // the schema has a pattern for it
+	}
 	c.Memory.HugePages = g.Spec.Memory.HugePages
 	if g.Spec.DrainTimeout != "" {
 		c.DrainTimeout = config.Duration(DrainTimeout(g))

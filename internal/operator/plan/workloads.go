@@ -10,8 +10,8 @@ import (
 )
 
 // workloads returns the shared workload and those of served claims, by name.
-func workloads(g *v1alpha1.NFSGateway, exports []Export) []Workload {
-	shared := Workload{Name: g.Name, Replicas: defaultReplicas, Config: frame(g)}
+func workloads(g *v1alpha1.NFSGateway, logFormat string, exports []Export) []Workload {
+	shared := Workload{Name: g.Name, Replicas: defaultReplicas, Config: frame(g, logFormat)}
 	if g.Spec.Replicas != nil {
 		shared.Replicas = *g.Spec.Replicas
 	}
@@ -26,7 +26,7 @@ func workloads(g *v1alpha1.NFSGateway, exports []Export) []Workload {
 			add(&shared.Config, x.Config)
 			continue
 		}
-		w := Workload{Name: x.Workload, Claim: claim, Export: x.Source, Replicas: 1, Config: frame(g)}
+		w := Workload{Name: x.Workload, Claim: claim, Export: x.Source, Replicas: 1, Config: frame(g, logFormat)}
 		add(&w.Config, x.Config)
 		out = append(out, w)
 	}

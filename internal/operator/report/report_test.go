@@ -460,7 +460,7 @@ func check(t *testing.T, all []metav1.Condition, kind string, want metav1.Condit
 	if c.Status != want || c.Reason != reason {
 		t.Errorf("%s is %s, %s: %s; want %s, %s", kind, c.Status, c.Reason, c.Message, want, reason)
 	}
-	anchor := " (docs/troubleshooting.md#" + strings.ToLower(reason) + ")"
+	anchor := " (sluicectl explain " + reason + ")"
 	if want == metav1.ConditionTrue {
 		anchor = ""
 	}
@@ -583,7 +583,7 @@ func TestGateway(t *testing.T) {
 		{name: "replicas 0", edit: replicas(0), see: func(w *env) { w.seen.Pods = nil }, kind: "Ready", status: "False", reason: "NoReplicas",
 			message: "no pod serves, because spec.replicas of the NFSGateway is 0: set it to 1 or more", pods: "0/0"},
 		{name: "an address that nobody carries", virtual: true, kind: "Ready", status: "False", reason: "AddressNotHeld",
-			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (docs/troubleshooting.md#addressnotheld)", pods: "2/2"},
+			message: "export storage/data: no pod is known to carry 192.0.2.10: the speaker of pod fast-1 does not answer on port 9181 (sluicectl explain AddressNotHeld)", pods: "2/2"},
 		{name: "somebody else's Deployment", see: func(w *env) { w.seen.Pods, w.seen.Blocked["fast"] = nil, occupied("Deployment", "fast") }, kind: "Ready", status: "False", reason: "NameTaken",
 			message: "Deployment storage/fast exists, and the operator did not create it: delete it, or re-create the NFSGateway under another name; and 1 more", pods: "0/2"},
 		{name: "somebody else's NetworkPolicy", see: func(w *env) { w.seen.Blocked[""] = occupied("NetworkPolicy", "fast") }, kind: "Programmed", status: "False", reason: "NameTaken",
@@ -601,7 +601,7 @@ func TestGateway(t *testing.T) {
 				c.see(w)
 			}
 			s := Gateway(&w.plan, &w.seen)
-			check(t, s.Conditions, c.kind, c.status, c.reason, strings.TrimSuffix(c.message, " (docs/troubleshooting.md#addressnotheld)"))
+			check(t, s.Conditions, c.kind, c.status, c.reason, strings.TrimSuffix(c.message, " (sluicectl explain AddressNotHeld)"))
 			if s.Pods != c.pods || s.Replicas != running(w.seen.Pods) || s.HandleKeysSecret != "fast-handle-keys" || s.Selector != "sluice.dev/gateway=fast,sluice.dev/workload=fast" {
 				t.Errorf("%+v", s)
 			}
