@@ -55,6 +55,7 @@ const (
 	ReasonClaimNotFound   = "ClaimNotFound"
 	ReasonClaimLost       = "ClaimLost"
 	ReasonNoSuchNodes     = "NoSuchNodes" // from.nodes selects none
+	ReasonNoProvisioner   = "NoProvisioner" // for from.provisioner
 	ReasonSecretNotFound  = "SecretNotFound"
 	ReasonSecretInvalid   = "SecretInvalid"
 	ReasonNetworkNotFound = "NetworkNotFound"

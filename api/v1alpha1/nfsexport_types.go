@@ -257,7 +257,7 @@ type AccessRule struct {
 
 // AccessFrom selects clients by the address that the gateway's pods see. kube-proxy and network
 // plugins may replace it with the node's.
-// +kubebuilder:validation:XValidation:rule="has(self.networks) && size(self.networks) > 0 || has(self.nodes)",message="want networks: [10.0.0.0/8], or nodes: {matchLabels: {…}}"
+// +kubebuilder:validation:XValidation:rule="has(self.networks) && size(self.networks) > 0 || has(self.nodes) || has(self.provisioner) && self.provisioner",message="want networks: [10.0.0.0/8], nodes: {matchLabels: {…}}, or provisioner: true"
 type AccessFrom struct {
 	// Networks are prefixes such as 10.0.0.0/8 or fd00::/8, without host bits.
 	//
@@ -272,6 +272,11 @@ type AccessFrom struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, self.matchLabels[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="matchLabels: want values of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 	// +optional
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
+	// Provisioner selects the operator's active pod, which makes directories for claims of
+	// StorageClasses. Such a rule needs mode ReadWrite and, except where all may write, squash
+	// None. Default false.
+	// +optional
+	Provisioner bool `json:"provisioner,omitempty"`
 }
 
 // Address is the address and ports that clients mount.

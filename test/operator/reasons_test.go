@@ -106,6 +106,10 @@ func TestReasons(t *testing.T) {
 			before: func(t *testing.T, ns string) {
 				must(t, kube.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}))
 			}},
+		{name: "no provisioner", kind: v1alpha1.ConditionResolvedRefs, status: no, reason: v1alpha1.ReasonNoProvisioner, words: "access[0].from.provisioner",
+			change: func(_ *testing.T, _ *nodes, _ *v1alpha1.NFSGateway, x *v1alpha1.NFSExport) {
+				x.Spec.Access[0].From.Provisioner = true
+			}},
 		{name: "no node with the device", kind: v1alpha1.ConditionProgrammed, status: no, reason: v1alpha1.ReasonNoNodeOffersResource, words: "waits for resource example.com/vf",
 			change: func(_ *testing.T, _ *nodes, gw *v1alpha1.NFSGateway, _ *v1alpha1.NFSExport) {
 				gw.Spec.RDMA = &v1alpha1.RDMA{Devices: []v1alpha1.Device{{ResourceName: "example.com/vf"}}}

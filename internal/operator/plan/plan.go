@@ -10,6 +10,8 @@
 package plan
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -86,6 +88,8 @@ type Input struct {
 	// OtherGateways are virtual addresses of other gateways on the network, with their NFSExports,
 	// NAMESPACE/NAME.
 	OtherGateways map[string]string
+	// Provisioner has the addresses of the operator's pod; none: it has no provisioner.
+	Provisioner []netip.Addr
 	// NoNetworkSets says that a live pod cannot read networkSets, so that rules must list networks.
 	NoNetworkSets bool
 	// LogFormat of gateways, text or json. Default json.

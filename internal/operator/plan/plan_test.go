@@ -263,6 +263,12 @@ func TestAccessByNodes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
+	in.Provisioner = []netip.Addr{netip.MustParseAddr("10.244.7.7"), netip.MustParseAddr("fd00::7")}
+	in.Exports[0].Spec.Access[0].From.Provisioner = true
+	if got := fmt.Sprint(Make(in).Exports[0].Config.Access[0].From.Networks); got != "[198.51.100.0/24 10.0.0.2/32 10.244.7.7/32 fd00::7/128]" {
+		t.Errorf("networks with the provisioner: %s", got)
+	}
+	in.Exports[0].Spec.Access[0].From.Provisioner = false
 	for i := range 1500 {
 		in.Nodes = append(in.Nodes, node(fmt.Sprint(i), "many", internal(fmt.Sprintf("10.1.%d.%d", i/100, 2*(i%100)))))
 	}

@@ -125,6 +125,11 @@ var reasons = []struct {
 		},
 	},
 	{
+		name: "no provisioner", kind: "ResolvedRefs", reason: "NoProvisioner", served: true,
+		message: "access[0].from.provisioner: the operator has no provisioner: set provisioner.enabled of its chart, or change the rule",
+		change:  func(w *env) { w.last().Spec.Access[0].From.Provisioner = true },
+	},
+	{
 		name: "no nodes, but networks", kind: "ResolvedRefs", reason: "NoSuchNodes", message: "access[0].from.nodes: no node has labels role=none: label nodes, or change the rule", served: true,
 		change: func(w *env) {
 			w.last().Spec.Access[0].From.Nodes = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "none"}}

@@ -48,6 +48,14 @@ func (m *maker) access(e *v1alpha1.NFSExport) (rules []config.AccessRule, missin
 			p, _ := netip.ParsePrefix(n) // validation of the configuration refuses an invalid one
 			from.Networks = append(from.Networks, p)
 		}
+		if a.From.Provisioner {
+			for _, ip := range m.in.Provisioner {
+				from.Networks = append(from.Networks, netip.PrefixFrom(ip, ip.BitLen()))
+			}
+			if len(m.in.Provisioner) == 0 && missing == nil {
+				missing = refuse(v1alpha1.ReasonNoProvisioner, "access[%d].from.provisioner: the operator has no provisioner: set provisioner.enabled of its chart, or change the rule", i)
+			}
+		}
 		if s := a.From.Nodes; s != nil {
 			switch set := m.nodes(s); {
 			case len(set.Networks) > 0 && m.in.NoNetworkSets:
