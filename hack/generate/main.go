@@ -69,6 +69,9 @@ func generate(out string) error {
 	if err := copyTo(filepath.Join(out, "charts/sluice/files/role.yaml"), filepath.Join(roles, "role.yaml")); err != nil {
 		return err
 	}
+	if err := copyTo(filepath.Join(out, "charts/sluice/files/provisioner.yaml"), "config/rbac/provisioner.yaml"); err != nil {
+		return err
+	}
 	if err := writeReadme(filepath.Join(out, "charts/sluice/README.md"), "charts/sluice"); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -24,6 +25,7 @@ import (
 
 	"sluice.dev/sluice/internal/clienthost"
 	"sluice.dev/sluice/internal/operator/controllers"
+	"sluice.dev/sluice/internal/operator/provisioner"
 	"sluice.dev/sluice/internal/operator/uninstall"
 	"sluice.dev/sluice/internal/speaker"
 	"sluice.dev/sluice/internal/telemetry"
@@ -117,6 +119,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.BoolVar(&s.manager.LeaderElection, "leader-elect", true, "let one of several operators act")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.TextVar(&s.format, "log-format", telemetry.Text, "text or json, for this program, and for the pods that it makes")
+	addresses := f.String("provisioner", "", "addresses of this pod, with commas. With them, make volumes for claims of StorageClasses with provisioner "+provisioner.Name+": directories of NFSExports, whose rules with from.provisioner admit these addresses")
 	f.BoolVar(&s.version, "version", false, "print the version and exit")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -145,6 +148,13 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		}
 	}
 	d.LogFormat = string(s.format)
+	for _, a := range names(*addresses) {
+		ip, err := netip.ParseAddr(a)
+		if err != nil {
+			return nil, fmt.Errorf("--provisioner: %q: want addresses of this pod, such as 10.244.1.7,fd00::7", a)
+		}
+		s.controllers.Provisioner = append(s.controllers.Provisioner, ip.Unmap().WithZone(""))
+	}
 	d.PullSecrets, s.namespaces = names(*pullSecrets), names(*namespaces)
 	s.controllers.ClusterScope = len(s.namespaces) == 0
 	s.manager.LeaderElectionID, s.manager.LeaderElectionNamespace = leaderID, d.OperatorNamespace

@@ -45,6 +45,7 @@ func TestFlagsRefused(t *testing.T) {
 		{append(least, "--monitoring-labels", "=x"), "--monitoring-labels: "},
 		{append(least, "--collector-labels", "=x"), "-collector-labels"},
 		{append(least, "--collector-labels", ""), "want labels, such as app.kubernetes.io/name=prometheus"},
+		{append(least, "--provisioner", "10.0.0.1,here"), `--provisioner: "here": want addresses of this pod`},
 		{append(least, "--log-level", "loud"), "-log-level"},
 	} {
 		var stderr bytes.Buffer

@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,7 +77,11 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if kube, err = client.New(admin, client.Options{Scheme: controllers.Scheme()}); err != nil {
+	scheme := controllers.Scheme()
+	if err := storagev1.AddToScheme(scheme); err != nil {
+		return 1, err
+	}
+	if kube, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		return 1, err
 	}
 	if _, err := apiserver.InstallCRDs(admin, envtest.CRDInstallOptions{Paths: []string{apiserver.Path("config/crd")}}); err != nil {
@@ -95,7 +100,7 @@ func run(m *testing.M) (code int, err error) {
 // rights grants the operator's user the rights of config/rbac.
 func rights() error {
 	var text []byte
-	for _, file := range []string{"role.yaml", "leader_election.yaml"} {
+	for _, file := range []string{"role.yaml", "leader_election.yaml", "provisioner.yaml"} {
 		b, err := os.ReadFile(apiserver.Path("config/rbac/" + file))
 		if err != nil {
 			return err
@@ -120,7 +125,7 @@ func rights() error {
 			if err := yaml.UnmarshalStrict(doc, r); err != nil {
 				return err
 			}
-			meta.Namespace = ""
+			meta.Name, meta.Namespace = r.Name, ""
 			role, binding = r, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subject, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind.Kind, Name: r.Name}}
 		case "Role":
 			r := &rbacv1.Role{}

@@ -34,7 +34,7 @@ type operator struct {
 
 // start runs an operator for a namespace, or for all if that is empty, until the test ends or stop.
 // With budget it dies after so many writes.
-func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32) *operator {
+func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32, change ...func(*controllers.Options)) *operator {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := rest.CopyConfig(admin)
@@ -52,6 +52,9 @@ func start(t *testing.T, namespace string, elect bool, budget *atomic.Int32) *op
 		Defaults: objects.Defaults{GatewayImage: "registry.example/gateway:1", VerbsImage: "registry.example/gateway-verbs:1", SpeakerImage: "registry.example/operator:1",
 			OperatorNamespace: systemNamespace, OperatorLabels: map[string]string{"app.kubernetes.io/component": "operator"}},
 		ClusterScope: namespace == "",
+	}
+	for _, f := range change {
+		f(&o)
 	}
 	var namespaces []string
 	if namespace != "" {

@@ -48,7 +48,7 @@ var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1
 // readInput reads the input of a plan.
 func (r *GatewayReconciler) readInput(ctx context.Context, gw *v1alpha1.NFSGateway, pods []corev1.Pod, services []corev1.Service) (plan.Input, error) {
 	in := plan.Input{
-		Gateway: gw, Services: services, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
+		Gateway: gw, Services: services, Provisioner: r.Provisioner, Namespaces: map[string]map[string]string{}, Networks: map[string]bool{},
 		LogFormat: r.Defaults.LogFormat,
 	}
 	var err error

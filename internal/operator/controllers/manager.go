@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,6 +41,7 @@ import (
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/objects"
 	"sluice.dev/sluice/internal/operator/plan"
+	"sluice.dev/sluice/internal/operator/provisioner"
 )
 
 // Options of the reconcilers.
@@ -48,6 +50,9 @@ type Options struct {
 	Defaults objects.Defaults
 	// ClusterScope permits reads of nodes, namespaces and claims of the whole cluster.
 	ClusterScope bool
+	// Provisioner has the addresses of this pod, from which it makes volumes for claims of
+	// StorageClasses; none: it makes no volumes.
+	Provisioner []netip.Addr
 }
 
 // Scheme returns a scheme with all kinds that the operator uses.
@@ -84,6 +89,11 @@ func New(cfg *rest.Config, mo manager.Options, o Options, namespaces []string) (
 	}
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
+	}
+	if len(o.Provisioner) > 0 {
+		if err := provisioner.Add(m); err != nil {
+			return nil, fmt.Errorf("provisioner: %w", err)
+		}
 	}
 	return m, addControllers(m, o, namespaces)
 }

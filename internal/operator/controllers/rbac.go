@@ -6,7 +6,8 @@ package controllers
 // The operator deletes all kinds that it creates, except Secrets: keys outlive their gateway. It
 // reads Secrets by name only. It patches annotations of pods, and spec.handleIdentity of
 // NFSExports. It needs the same permissions on Leases as the speakers, to grant them. Leader
-// election has its own: config/rbac/leader_election.yaml.
+// election has its own: config/rbac/leader_election.yaml, and so has the provisioner:
+// config/rbac/provisioner.yaml.
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways;nfsexports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsexports,verbs=patch
 // +kubebuilder:rbac:groups=sluice.dev,resources=nfsgateways/status;nfsexports/status,verbs=patch

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -32,4 +33,20 @@ func mountLine(network, address string, port, tcpPort int32, versions []string) 
 		options = append(options, "mountproto="+tcp, fmt.Sprintf("mountport=%d", tcpPort), "nolock")
 	}
 	return fmt.Sprintf("mount -t nfs -o %s %s:/ /mnt", strings.Join(options, ","), address)
+}
+
+// Mount is a mount command of an NFSExport's status, parsed.
+type Mount struct {
+	Server  string // without brackets
+	Options []string
+}
+
+// ParseMount parses a mount command of an NFSExport's status.
+func ParseMount(line string) (m Mount, ok bool) {
+	words := strings.Fields(line)
+	if len(words) != 7 || !slices.Equal(words[:4], []string{"mount", "-t", "nfs", "-o"}) {
+		return m, false
+	}
+	server, ok := strings.CutSuffix(words[5], ":/")
+	return Mount{strings.Trim(server, "[]"), strings.Split(words[4], ",")}, ok && server != ""
 }
