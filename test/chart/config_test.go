@@ -38,8 +38,8 @@ func TestConfig(t *testing.T) {
 
 func TestSamples(t *testing.T) {
 	samples := kustomize(t, "config/samples")
-	if len(samples) != 5 {
-		t.Errorf("have %d samples, want 5", len(samples))
+	if len(samples) != 7 {
+		t.Errorf("have %d samples, want 7", len(samples))
 	}
 	for _, u := range samples {
 		accepted(t, u)

@@ -38,7 +38,9 @@ func TestRightsSuffice(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, tt := range []struct{ name, values string }{{"cluster", `watchNamespaces=[]`}, {"namespaces", `watchNamespaces=["team-a"]`}} {
+	for _, tt := range []struct{ name, values string }{
+		{"cluster", `watchNamespaces=[]`}, {"namespaces", `watchNamespaces=["team-a"]`}, {"provisioner", `provisioner.enabled=true,watchNamespaces=["team-a"]`},
+	} {
 		t.Run(tt.name, func(t *testing.T) { rights(t, program, tt.values) })
 	}
 }
@@ -81,7 +83,9 @@ func rights(t *testing.T, program, values string) {
 	established(t, cfg)
 	create := func(text string) {
 		for _, u := range objects(t, text) {
-			u.SetNamespace("team-a")
+			if u.GetKind() != "StorageClass" {
+				u.SetNamespace("team-a")
+			}
 			if err := kube.Create(ctx, u); err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +106,7 @@ func rights(t *testing.T, program, values string) {
 	}
 	var args []string
 	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
-		args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", namespace))
+		args = append(args, strings.NewReplacer("$(NAMESPACE)", namespace, "$(POD_IPS)", "192.0.2.1").Replace(arg))
 	}
 	var log bytes.Buffer
 	cmd := exec.Command(program, append(args, "--metrics-address=0", "--health-address=0", "--log-level=debug")...)
@@ -115,6 +119,13 @@ func rights(t *testing.T, program, values string) {
 	if err != nil {
 		t.Errorf("%v: %v", err, takenUp(ctx, kube))
 	}
+	if strings.Contains(values, "provisioner") {
+		create(claim)
+		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) { return refused(ctx, kube) == nil, nil })
+		if err != nil {
+			t.Errorf("%v: %v", err, refused(ctx, kube))
+		}
+	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
@@ -124,6 +135,35 @@ func rights(t *testing.T, program, values string) {
 	if t.Failed() || strings.Contains(log.String(), "forbidden") {
 		t.Errorf("want nothing forbidden:\n%s", &log)
 	}
+}
+
+// claim is a claim of a StorageClass without an export, with the annotation of Kubernetes' own
+// controller.
+const claim = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: sluice}
+provisioner: sluice.dev/nfs
+parameters: {export: team-a/none}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: scratch, annotations: {volume.kubernetes.io/storage-provisioner: sluice.dev/nfs}}
+spec: {storageClassName: sluice, accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
+`
+
+// refused returns an error until the claim has an event about its export.
+func refused(ctx context.Context, kube client.Client) error {
+	var all corev1.EventList
+	if err := kube.List(ctx, &all, client.InNamespace("team-a")); err != nil {
+		return err
+	}
+	for _, e := range all.Items {
+		if e.InvolvedObject.Name == "scratch" && strings.Contains(e.Message, "there is no NFSExport team-a/none") {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event of the claim about its export among %d", len(all.Items))
 }
 
 // takenUp reports unfinished work: workloads, the speakers' objects, and conditions.
