@@ -39,11 +39,39 @@ func boot(t *testing.T, c *cluster, place string) *guest {
 	return start(t, c.command("enter", place, filepath.Join(root, "hack/vm/run")))
 }
 
-// bootNode starts a guest that is the cluster's node n3, with virtual functions of an SR-IOV
-// adapter.
+// bootNode starts a guest that is the cluster's node n3 until the test ends. With functions, it has
+// so many virtual functions of an SR-IOV adapter, otherwise siw0 on eth0.
 func bootNode(t *testing.T, c *cluster, functions int) *guest {
 	t.Helper()
-	return start(t, c.command("join", "-e", fmt.Sprintf("NODE=%d", functions), "-e", "ROOT="+root))
+	var adapter []string
+	if functions > 0 {
+		adapter = []string{"-s"}
+	}
+	g := start(t, c.command("join", append(adapter, "-e", fmt.Sprintf("NODE=%d", functions), "-e", "ROOT="+root)...))
+	t.Cleanup(func() {
+		if _, err := c.kubectl("", "delete", "node", "n3", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// imports loads images into the guest's node, and waits until the node is ready.
+func (g *guest) imports(t *testing.T, c *cluster, archives []string) {
+	t.Helper()
+	for _, file := range archives {
+		g.ctr(t, "images import "+file)
+	}
+	eventually(t, 3*time.Minute, func() error {
+		_, err := c.kubectl("", "wait", "--for=condition=Ready", "node/n3", "--timeout=5s")
+		return err
+	})
+}
+
+// ctr runs a command of the containerd in the guest's node.
+func (g *guest) ctr(t *testing.T, command string) {
+	t.Helper()
+	g.start(t, `ctr --address /proc/$(cat $dir/run/n3.pid)/root/run/containerd/containerd.sock -n k8s.io `+command).wait(t, 5*time.Minute)
 }
 
 // start starts a guest. cmd is hack/vm/run without the script.
@@ -97,7 +125,7 @@ func (g *guest) end(t *testing.T, said *bytes.Buffer) {
 	}
 	if t.Failed() {
 		node, _ := os.ReadFile(filepath.Join(g.out, "node.log")) // of guests that are nodes
-		t.Logf("hack/vm/run: %v\n%s\nconsole:\n%s\nhack/sriov/node:\n%s", g.err, said.String(), console, node)
+		t.Logf("hack/vm/run: %v\n%s\nconsole:\n%s\nhack/cluster/guest:\n%s", g.err, said.String(), console, node)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,8 +33,9 @@ func images() []string {
 	return args
 }
 
-// install installs the chart with the images of this checkout, as release sluice.
-func install(t *testing.T, c *cluster, name, level string) *product {
+// install installs the chart with the images of this checkout, as release sluice, and with more
+// options of helm.
+func install(t *testing.T, c *cluster, name, level string, options ...string) *product {
 	t.Helper()
 	p := &product{namespace: c.namespace(t, name, level), ganesha: startGanesha(t, c)}
 	// before the namespace goes: CRDs belong to a release, and the next test's has another
@@ -47,7 +49,7 @@ func install(t *testing.T, c *cluster, name, level string) *product {
 			t.Error(err)
 		}
 	})
-	p.helm(t, append([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "6m"}, images()...)...)
+	p.helm(t, slices.Concat([]string{"install", "sluice", "charts/sluice", "--wait", "--timeout", "6m"}, images(), options)...)
 	return p
 }
 

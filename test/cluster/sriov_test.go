@@ -101,18 +101,7 @@ func TestSRIOV(t *testing.T) {
 	c := need(t, "operator")
 	archives := c.archives(t, []string{"gateway-verbs", "operator", "sriovdp"})
 	g := bootNode(t, c, functions)
-	t.Cleanup(func() {
-		if _, err := c.kubectl("", "delete", "node", "n3", "--ignore-not-found"); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, file := range archives {
-		g.ctr(t, "images import "+file)
-	}
-	eventually(t, 3*time.Minute, func() error {
-		_, err := c.kubectl("", "wait", "--for=condition=Ready", "node/n3", "--timeout=5s")
-		return err
-	})
+	g.imports(t, c, archives)
 	plugin, err := os.ReadFile(filepath.Join(root, "hack/sriov/plugin.yaml"))
 	if err == nil {
 		_, err = c.kubectl(string(plugin), "apply", "-f", "-")
@@ -141,12 +130,6 @@ func TestSRIOV(t *testing.T) {
 			return
 		}
 	}
-}
-
-// ctr runs a command of the containerd in the guest's node.
-func (g *guest) ctr(t *testing.T, command string) {
-	t.Helper()
-	g.start(t, `ctr --address /proc/$(cat $dir/run/n3.pid)/root/run/containerd/containerd.sock -n k8s.io `+command).wait(t, 5*time.Minute)
 }
 
 // user runs a script of the page as a cluster's user does.
