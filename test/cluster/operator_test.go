@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const productManifest = `
@@ -271,15 +273,83 @@ func (o *userWay) podDeleted(t *testing.T) {
 	o.wait(t, "condition=Available", "deployment/gateway", time.Minute)
 }
 
-// claimPodDeleted checks that a volume's client waits for the next pod: there is only one.
+// claimPods selects the pod of the claim.
+const claimPods = "sluice.dev/workload!=gateway,sluice.dev/workload"
+
+// claimPodDeleted checks that a volume's client waits for the next pod: there is only one. It keeps
+// its lock and its open file.
 func (o *userWay) claimPodDeleted(t *testing.T) {
 	o.guest.run(t, "touch /srv/again") // Linux has ended an idle connection by now
-	before := o.only(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share")
+	lock := o.lock(t)
+	before := o.only(t, claimPods, "share")
 	fio := o.guest.fio(t, "/srv")
 	begun := time.Now()
 	o.must(t, "delete", "pod", before.pod, "--wait=false")
-	o.moved(t, "sluice.dev/workload!=gateway,sluice.dev/workload", "share", before, begun)
+	o.moved(t, claimPods, "share", before, begun)
 	fio.wait(t, 5*time.Minute)
+	lock.release(t)
+}
+
+// claimLock is a lock on a file of the claim, by the client in the guest.
+type claimLock struct {
+	o             *userWay
+	holder, thief *process
+}
+
+// lock takes a lock on an open file, by version 4.2, and tries again and again to take it by
+// another mount, which must not succeed.
+func (o *userWay) lock(t *testing.T) *claimLock {
+	t.Helper()
+	if mounted := o.guest.run(t, "grep ' /srv ' /proc/mounts"); !strings.Contains(mounted, "vers=4.2") {
+		t.Fatalf("mounted as %s", mounted)
+	}
+	o.guest.run(t, "rm -f /run/out/release /run/out/stolen; mkdir -p /run/thief; "+o.at(t, "share", "/run/thief")+" -o nosharecache")
+	l := &claimLock{o: o}
+	l.holder = o.guest.start(t, `
+		exec 8>/srv/locked; flock -n 8; echo before >&8
+		until [ -e /run/out/release ]; do sleep 0.1; done
+		echo after >&8; flock -u 8; exec 8>&-`)
+	eventually(t, time.Minute, func() error { return l.state(t, true) })
+	l.thief = o.guest.start(t, `
+		exec 9<>/run/thief/locked
+		until [ -e /run/out/release ]; do
+			! flock -n 9 || { touch /run/out/stolen; break; }
+			sleep 0.1
+		done`)
+	return l
+}
+
+// state returns an error unless the gateway has the file locked, or has not. It is a lock of the
+// file system, so it is seen here.
+func (l *claimLock) state(t *testing.T, want bool) error {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(l.o.volume, "locked"), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if locked := lock.Type != unix.F_UNLCK; locked != want {
+		return fmt.Errorf("locked: %v, must be %v", locked, want)
+	}
+	return nil
+}
+
+// release checks that the client has the lock again, and nobody else had it, and ends it.
+func (l *claimLock) release(t *testing.T) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error { return l.state(t, true) })
+	l.o.guest.run(t, "[ ! -e /run/out/stolen ]; touch /run/out/release")
+	l.holder.wait(t, time.Minute)
+	l.thief.wait(t, 2*time.Minute)
+	eventually(t, time.Minute, func() error { return l.state(t, false) })
+	l.o.guest.run(t, "[ ! -e /run/out/stolen ]; umount /run/thief")
+	if b, err := os.ReadFile(filepath.Join(l.o.volume, "locked")); err != nil || string(b) != "before\nafter\n" {
+		t.Errorf("the locked file has %q, %v", b, err)
+	}
 }
 
 // withoutControlPlane checks that clients mount and reconnect, and that pods drain, with operator
@@ -318,10 +388,24 @@ func (o *userWay) withoutControlPlane(t *testing.T) {
 	o.bothWays(t, "/mnt", o.ganesha.dir)
 }
 
-// nodeKilled kills the node of the client's pod. The guest's own node is spared: a pod there is
-// moved away first.
+// nodeKilled kills the node of the client's pod and of the claim's. The guest's own node is spared:
+// a pod there is moved away first. The claim's next pod comes as docs/kubernetes.md says.
 func (o *userWay) nodeKilled(t *testing.T) {
 	node := func(pod string) string { return o.get(t, "pod/"+pod, "{.spec.nodeName}") }
+	o.guest.run(t, "touch /srv/again")
+	claim := o.only(t, claimPods, "share")
+	if node(claim.pod) == "n1" {
+		o.must(t, "cordon", "n1")
+		defer o.must(t, "uncordon", "n1")
+		begun := time.Now()
+		o.must(t, "delete", "pod", claim.pod, "--wait=false")
+		claim = o.moved(t, claimPods, "share", claim, begun)
+		o.must(t, "uncordon", "n1")
+	}
+	if node(claim.pod) != "n2" {
+		t.Fatalf("the claim's pod is on %s", node(claim.pod))
+	}
+	lock := o.lock(t)
 	before := o.only(t, gatewayPods, "data")
 	if node(before.pod) == "n1" {
 		begun := time.Now()
@@ -340,6 +424,12 @@ func (o *userWay) nodeKilled(t *testing.T) {
 	now := o.moved(t, gatewayPods, "data", before, begun)
 	t.Logf("the stall is %.1f s; the connections of a node that dies here are reset, since its kernel lives on", now.since.Sub(begun).Seconds())
 	fio.wait(t, 5*time.Minute)
+	fio = o.guest.fio(t, "/srv")
+	o.must(t, "taint", "nodes", "n2", "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+	defer o.must(t, "taint", "nodes", "n2", "node.kubernetes.io/out-of-service-")
+	o.moved(t, claimPods, "share", claim, begun)
+	fio.wait(t, 5*time.Minute)
+	lock.release(t)
 }
 
 // uninstall is refused as long as there are exports, and then forced: only CRDs, keys and data
