@@ -63,6 +63,9 @@ func run(ctx context.Context, version string, args []string, s Streams, within t
 		}
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err() // the command may report the call that it gave up
+		}
 		fmt.Fprintln(s.Err, "sluicectl:", explain(err))
 		return 1
 	}

@@ -86,9 +86,9 @@ func (a *app) delayed(status error, waited time.Duration) {
 	switch {
 	case noted:
 	case errors.Is(status, nfs4.ErrGrace):
-		a.note("waiting: the server has restarted, and first lets its former clients reclaim their files (%v)", status)
+		a.note("waiting: the server has restarted, and first lets its former clients reclaim their files (%v)", nfsStatus(status))
 	default:
-		a.note("waiting: %v", status)
+		a.note("waiting: %v", nfsStatus(status))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +49,7 @@ func TestDelayed(t *testing.T) {
 		var errs bytes.Buffer
 		a := &app{Streams: Streams{Err: &errs}}
 		a.delayed(nfs3.ErrJukebox, 700*time.Millisecond)
-		a.delayed(nfs4.ErrGrace, 1500*time.Millisecond)
+		a.delayed(fmt.Errorf("OPEN: %w", nfs4.ErrGrace), 1500*time.Millisecond)
 		a.delayed(nfs4.ErrGrace, 3*time.Second)
 		time.Sleep(noteDelayEach)
 		a.delayed(nfs4.ErrDelay, 33*time.Second)

@@ -2,6 +2,7 @@ package sluicectl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -217,12 +218,13 @@ func TestPutReplaces(t *testing.T) {
 	e.noParts(t)
 }
 
-// fullHandler answers each WRITE after the first few by NFS3ERR_NOSPC.
+// fullHandler answers each WRITE after the first few by a status, at first NFS3ERR_NOSPC.
 type fullHandler struct {
 	oncrpc.Handler
 	mu   sync.Mutex
 	room int
 	hook func() // called once, when there is no room
+	full nfs3.Status
 }
 
 func (h *fullHandler) ServeRPC(c *oncrpc.Call) {
@@ -238,7 +240,7 @@ func (h *fullHandler) ServeRPC(c *oncrpc.Call) {
 			hook()
 		}
 		if e, err := c.BeginReply(64); full && err == nil {
-			e.Uint32(uint32(nfs3.ErrNoSpc))
+			e.Uint32(uint32(cmp.Or(h.full, nfs3.ErrNoSpc)))
 			e.Uint64(0) // no attributes
 			c.Respond()
 			return
@@ -283,14 +285,16 @@ func TestPutFails(t *testing.T) {
 				t.Errorf("exit %d, %q", code, errs)
 			}
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		address := e.listen(&fullHandler{Handler: e.server, room: 3, hook: cancel})
-		var errs bytes.Buffer
-		code := Run(ctx, "test", []string{"put", local, "nfs+tcp://" + address + target}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
-		if code != 1 {
-			t.Errorf("interrupted: exit %d, %s", code, &errs)
+		for _, full := range []nfs3.Status{nfs3.ErrNoSpc, nfs3.ErrJukebox} {
+			ctx, cancel := context.WithCancel(context.Background())
+			address := e.listen(&fullHandler{Handler: e.server, room: 3, hook: cancel, full: full})
+			var errs bytes.Buffer
+			code := Run(ctx, "test", []string{"put", local, "nfs+tcp://" + address + target}, Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+			if code != 1 || errs.String() != "sluicectl: interrupted\n" {
+				t.Errorf("interrupted: exit %d, %s", code, &errs)
+			}
+			cancel()
 		}
-		cancel()
 	}
 	if !bytes.Equal(e.read("file"), old) {
 		t.Error("the old file is gone")
