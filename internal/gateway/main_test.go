@@ -167,7 +167,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		}
 		t.Log(strings.TrimSpace(l))
 		if a, ok := strings.CutPrefix(l, "admin page: http://"); ok {
-			p.admin = strings.TrimSuffix(strings.TrimSpace(a), "/status")
+			p.admin = strings.TrimSuffix(strings.TrimSpace(a), "/")
 		}
 		if strings.HasPrefix(l, "off: ") {
 			break

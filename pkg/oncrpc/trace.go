@@ -9,7 +9,7 @@ const (
 	Serving                // the handler has the call
 	Queued                 // the call waits for a worker, or for another call
 	Working                // a worker runs the call
-	Forwarded              // the call is on its way to the backend server, or waits there for its reply
+	Forwarded              // the backend server has the call, or will get it
 	Replying               // the transport sends the reply
 	Replied                // the reply has left
 )

@@ -77,6 +77,7 @@ admin: {address: ""}
 drainTimeout: 1m30s
 stateDir: /state
 log: {level: debug, format: json}
+tracing: {ratio: 0.25, endpoint: "http://192.0.2.9:4318"}
 limits: {connections: 1000, memory: 2Gi, receiveMemory: 1Gi}
 exports:
 - name: a.b-1
@@ -104,7 +105,7 @@ exports:
 		t.Fatal(f.Refused[0].Problems)
 	}
 	want := GatewayConfig{
-		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"}, Limits: TotalLimits{1000, 2 << 30, 1 << 30},
+		APIVersion: APIVersion, Kind: Kind, DrainTimeout: Duration(90 * time.Second), StateDir: "/state", Log: Log{"debug", "json"}, Tracing: Tracing{0.25, "http://192.0.2.9:4318"}, Limits: TotalLimits{1000, 2 << 30, 1 << 30},
 		Exports: []Export{{
 			Name: "a.b-1",
 			Listeners: []Listener{
@@ -137,10 +138,10 @@ func TestRefusals(t *testing.T) {
 		// The frame of the file.
 		{"apiVersion: config.sluice.dev/v1alpha1", "apiVersion: v2", `line 1: apiVersion: "v2": want config.sluice.dev/v1alpha1`, true},
 		{"kind: GatewayConfig", "", `line 1: kind: want GatewayConfig`, true},
-		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports
+		{"kind:", "kindd:", `line 2: kindd: unknown field (did you mean "kind"?); the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, tracing, limits, memory, networkSets, exports
 line 1: kind: want GatewayConfig`, true},
-		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[1]: {}", `line 3: exports[1]: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports`, true},
-		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[-1].name: a", `line 3: exports[-1].name: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, limits, memory, networkSets, exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[1]: {}", `line 3: exports[1]: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, tracing, limits, memory, networkSets, exports`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\nexports[-1].name: a", `line 3: exports[-1].name: unknown field; the fields here are apiVersion, kind, admin, drainTimeout, stateDir, handleKeys, log, tracing, limits, memory, networkSets, exports`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nkind: GatewayConfig", `line 3: kind: duplicate field, first on line 2`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 20", `line 3: drainTimeout: "20": want a number and its unit, such as 20s, 1m30s or 500ms`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\ndrainTimeout: 61m", `line 3: drainTimeout: 1h1m0s: want 0s to 1h`, true},
@@ -148,6 +149,10 @@ line 1: kind: want GatewayConfig`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nhandleKeys: {file: keys}", `line 3: handleKeys.file: "keys": want an absolute path, such as /srv/data`, true},
 		{"kind: GatewayConfig", "kind: GatewayConfig\nlog:\n  level: loud\n  format: xml", `line 4: log.level: "loud": want debug or info or warn or error
 line 5: log.format: "xml": want text or json`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\ntracing:\n  ratio: 1.5\n  endpoint: collector:4318", `line 4: tracing.ratio: 1.5: want 0 to 1
+line 5: tracing.endpoint: "collector:4318": want the URL of an OTLP receiver, such as http://collector:4318`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\ntracing: {ratio: .nan}", `line 3: tracing.ratio: NaN: want 0 to 1`, true},
+		{"kind: GatewayConfig", "kind: GatewayConfig\ntracing: {ratio: half}", `line 3: tracing.ratio: "half": want a number`, true},
 		{`"127.0.0.1:9180"`, "9180", `line 3: admin.address: 9180: want a string; put it in quotes if it is one`, true},
 		{`{address: "127.0.0.1:9180"}`, "127.0.0.1", `line 3: admin: "127.0.0.1": want a mapping of fields`, true},
 		{"- name: data", "- - name: data", `line 6: not YAML: did not find expected '-' indicator`, true},

@@ -63,8 +63,8 @@ type Log struct {
 	Format string `json:"format"`
 }
 
-// Tracing sends OpenTelemetry traces of calls, by OTLP over HTTP. The gateway's environment may have
-// the standard variables OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME and
+// Tracing sends OpenTelemetry traces of calls, by OTLP over HTTP. The gateway's environment may
+// have the standard variables OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME and
 // OTEL_RESOURCE_ATTRIBUTES.
 type Tracing struct {
 	// Ratio is the part of calls that are traced, 0 to 1. Default 0.

@@ -103,7 +103,7 @@ func New(log *slog.Logger, g Gateway, profile bool, hosts adminport.Hosts) *Serv
 	return &Server{log: log, handler: all, profile: profile, hosts: hosts, page: p}
 }
 
-// metricsPage serves metrics, in the format of OpenMetrics for those who ask for it: it has the
+// metricsPage serves metrics. If the request accepts OpenMetrics, they are in that format, with the
 // traces of calls as exemplars.
 func metricsPage(metrics prometheus.Gatherer) http.Handler {
 	h := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})

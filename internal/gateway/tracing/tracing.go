@@ -45,8 +45,8 @@ type Tracer struct {
 // New returns a tracer that samples nothing before Configure.
 func New(log *slog.Logger, version string) *Tracer { return &Tracer{log: log, version: version} }
 
-// Configure sets the part of calls that are traced from now on, 0 to 1, and the base URL of the OTLP
-// receiver. Without a URL the variables OTEL_EXPORTER_OTLP_ENDPOINT and
+// Configure sets the part of calls that are traced from now on, 0 to 1, and the base URL of the
+// OTLP receiver. Without a URL the variables OTEL_EXPORTER_OTLP_ENDPOINT and
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT of the environment name the receiver.
 func (t *Tracer) Configure(ratio float64, endpoint string) error {
 	t.mu.Lock()

@@ -113,6 +113,12 @@ func TestRatio(t *testing.T) {
 			t.Error("a call is sampled after Close")
 		}
 	}()
+	if err := tr.Configure(1e-12, endpoint); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { tr.Start() }); n != 0 {
+		t.Errorf("on, but not sampled: %v allocations", n)
+	}
 	const calls = 100_000
 	for _, ratio := range []float64{0, 0.1, 1} {
 		if err := tr.Configure(ratio, endpoint); err != nil {
