@@ -38,7 +38,7 @@ demo: ## export a directory, compare cp, dd, RPC-over-RDMA and TCP, show the tra
 test: ## all tests, with the Linux client, RDMA devices and a Kubernetes cluster
 	@echo "All tests: 45 minutes on two cores, an hour and a half when nothing is cached yet."
 	@hack/deps test
-	$(MAKE) --no-print-directory test-quick fuzz test-kernel test-verbs test-operator test-cluster
+	$(MAKE) --no-print-directory test-quick test-page fuzz test-kernel test-verbs test-operator test-cluster
 
 test-quick: build ## the inner loop: unit tests with the race detector; allocation budgets
 	@hack/deps test verbs
@@ -46,6 +46,14 @@ test-quick: build ## the inner loop: unit tests with the race detector; allocati
 	$(race) ./...
 	go test ./pkg/...
 	@[ ! -e $(NOT_RUN) ] || { echo "Tests that this machine could not run:"; sort -u $(NOT_RUN); }
+
+test-page: ## the gateway's pages in Chromium
+	@hack/deps page
+	go test -tags page -count=1 ./hack/screenshots
+
+screenshots: ## docs/screenshots: the gateway's pages, sluicectl top; 10 minutes of traffic
+	@hack/deps page
+	go run ./hack/screenshots -version "$$(cat VERSION)"
 
 fuzz: ## each fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
@@ -107,4 +115,4 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 clean: ## remove build and benchmark output
 	rm -rf bin bench.json bench.svg bench-go.txt bench-rtt.json
 
-.PHONY: help generate build image man demo test test-quick fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean
+.PHONY: help generate build image man demo screenshots test test-quick test-page fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean

@@ -32,6 +32,7 @@ var allowed = []struct {
 	{"internal", []string{"internal", "api", "pkg", "docs"}},
 	{"cmd", []string{"internal", "api", "pkg"}},
 	{"hack", []string{"internal", "api", "pkg"}},
+	{"hack/screenshots", []string{"internal", "api", "pkg", "hack/screenshots"}},
 	{"test", []string{"internal", "api", "pkg", "test"}},
 }
 

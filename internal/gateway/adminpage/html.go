@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"net/http"
 	"sync"
@@ -41,14 +42,16 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 		return formatSeconds(c.Seconds / float64(c.RPCs))
 	},
 	"time":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"age":   func(t time.Time) string { return time.Since(t).Round(time.Second).String() },
 	"width": func() int { return chartWidth }, "height": func() int { return chartHeight },
 }).Parse(pagesHTML))
 
 // overview is the page of the gateway.
 type overview struct {
 	status.Status
-	Rows  []row
-	Lines []string
+	Rows   []row
+	Errors []string // current ones
+	Lines  []string
 }
 
 // row is an export on the page of the gateway.
@@ -81,6 +84,7 @@ type page struct {
 
 func (p *page) overview(w http.ResponseWriter, _ *http.Request) {
 	o := overview{Status: p.gateway.Status(true), Lines: p.gateway.Recent.newestFirst()}
+	o.Errors = currentErrors(&o.Status)
 	for i := range o.Exports {
 		e := &o.Exports[i]
 		r := row{Export: *e, Connections: len(e.Clients) + e.ClientsOmitted, InUse: inUse(e)}
@@ -97,6 +101,32 @@ func (p *page) overview(w http.ResponseWriter, _ *http.Request) {
 		o.Rows = append(o.Rows, r)
 	}
 	p.write(w, "overview", o)
+}
+
+// currentErrors returns the errors of the configuration, and those of exports.
+func currentErrors(s *status.Status) (all []string) {
+	add := func(where, text string) {
+		if text != "" {
+			all = append(all, where+": "+text)
+		}
+	}
+	add("configuration", s.Config.Error)
+	add("keys of file handles", s.Config.HandleKeysError)
+	for i := range s.Exports {
+		e := &s.Exports[i]
+		add(e.Name, e.Error)
+		for j := range e.Listeners {
+			l := &e.Listeners[j]
+			add(fmt.Sprintf("%s: %s %s", e.Name, l.Network, l.Configured), l.Error)
+			if l.Device != nil {
+				for _, p := range l.Device.Problems {
+					add(e.Name+": "+p.Reason, p.Message)
+				}
+			}
+		}
+		add(e.Name+": backend", e.Backend.Error)
+	}
+	return all
 }
 
 func (p *page) export(w http.ResponseWriter, r *http.Request) {

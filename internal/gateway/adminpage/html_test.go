@@ -103,7 +103,7 @@ func TestPages(t *testing.T) {
 	s.page.history.add(time.Unix(5, 0), []status.Export{moved})
 	for path, want := range map[string][]string{
 		"/": {
-			`href="/exports/data"`, "v7", "Outdated", "137", ">205<", "2 MB/s", "address in use", "client refused", `href="/status"`, `href="/metrics"`, "<polyline",
+			`href="/exports/data"`, "v7", "Outdated", "137", ">205<", "2 MB/s", "data: rdma : address in use", "data: &lt;/td&gt;&lt;script&gt;", "client refused", `href="/status"`, `href="/metrics"`, "<polyline",
 		},
 		"/exports/data": {
 			"192.0.2.9:1000", ">77<", "1.5 MB", "1.5 ms", "5 more connections", "2 MB/s", "≤ 2.5 ms: 3 calls", "more: 1 calls", `href="/exports/data/status"`, `http-equiv="refresh"`,
@@ -130,6 +130,15 @@ func TestPages(t *testing.T) {
 		if code, _, _ := fetch(t, s, path); code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, code)
 		}
+	}
+}
+
+// TestNoErrors checks that the page says so when there are none.
+func TestNoErrors(t *testing.T) {
+	g := Gateway{Status: func(bool) status.Status { return status.Status{} }, Metrics: prometheus.NewRegistry(), Recent: new(Lines)}
+	_, _, body := fetch(t, New(slog.New(slog.DiscardHandler), g, false, nil), "/")
+	if n := strings.Count(body, `<p class="dim">none</p>`); n != 2 {
+		t.Errorf("want none of two kinds of errors, have %d in\n%s", n, body)
 	}
 }
 
