@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -137,12 +139,16 @@ func (a *app) pvCommand() *cobra.Command {
 			return err
 		},
 	}
-	f := c.Flags()
+	o.flags(c.Flags(), "namespace")
+	return c
+}
+
+// flags adds the flags of pv; namespace is the name of the one for the claim's.
+func (o *pvOptions) flags(f *pflag.FlagSet, namespace string) {
 	f.BoolVar(&o.tcp, "tcp", false, "mount over TCP, for nodes without RDMA")
 	f.BoolVar(&o.pod, "pod", false, "print a pod that uses the claim, too")
-	f.StringVar(&o.namespace, "namespace", "", "`NAMESPACE` of the claim; unsaid, the export's")
+	f.StringVar(&o.namespace, namespace, "", "`NAMESPACE` of the claim; unsaid, the export's")
 	f.StringVar(&o.capacity, "capacity", "1Ti", "`SIZE` of volume and claim; nothing depends on it")
-	return c
 }
 
 // persistentVolume returns the manifests for an NFSExport in YAML or JSON.
@@ -255,6 +261,21 @@ func (x *nfsExport) mountLine(tcp bool) (*mountLine, error) {
 		return nil, bad
 	}
 	return &mountLine{strings.Split(words[4], ","), strings.Trim(server, "[]")}, nil
+}
+
+// target returns the server of the line. Its options have proto and port.
+func (l *mountLine) target(tcp bool) (*target, error) {
+	port := ""
+	for _, o := range l.options {
+		if p, ok := strings.CutPrefix(o, "port="); ok {
+			port = p
+		}
+	}
+	scheme := schemeRDMA
+	if tcp {
+		scheme = schemeTCP
+	}
+	return parseTarget(scheme + "://" + net.JoinHostPort(l.server, port) + "/")
 }
 
 func (l *mountLine) String() string {

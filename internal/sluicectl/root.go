@@ -37,9 +37,13 @@ func Run(ctx context.Context, version string, args []string, s Streams) int {
 }
 
 func run(ctx context.Context, version string, args []string, s Streams, within time.Duration) int {
+	return execute(ctx, func(a *app) *cobra.Command { return a.command(version) }, args, s, within)
+}
+
+func execute(ctx context.Context, command func(*app) *cobra.Command, args []string, s Streams, within time.Duration) int {
 	out := &output{w: s.Out}
 	a := &app{Streams: Streams{s.In, out, s.Err}}
-	root := a.command(version)
+	root := command(a)
 	root.SetArgs(args)
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
@@ -66,7 +70,7 @@ func run(ctx context.Context, version string, args []string, s Streams, within t
 		if ctx.Err() != nil {
 			err = ctx.Err() // the command may report the call that it gave up
 		}
-		fmt.Fprintln(s.Err, "sluicectl:", explain(err))
+		fmt.Fprintln(s.Err, root.Name()+":", explain(err))
 		return 1
 	}
 	return 0
@@ -125,8 +129,8 @@ func (a *app) command(version string) *cobra.Command {
 func (a *app) versionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of sluicectl",
+		Short: "Print the version of this program",
 		Args:  exactly(0),
-		Run:   func(*cobra.Command, []string) { fmt.Fprintln(a.Out, "sluicectl", version) },
+		Run:   func(c *cobra.Command, _ []string) { fmt.Fprintln(a.Out, c.Root().DisplayName(), version) },
 	}
 }

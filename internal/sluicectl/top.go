@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	config "sluice.dev/sluice/api/config/v1alpha1"
 	status "sluice.dev/sluice/api/status/v1alpha1"
@@ -35,9 +36,14 @@ func (a *app) topCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return a.top(c.Context(), o) },
 	}
 	a.adminFlag(c, &o.admin)
-	c.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "time between displays, 100ms or more")
-	c.Flags().IntVarP(&o.count, "count", "n", 0, "end after this many displays; 0: never")
+	o.flags(c.Flags(), "n")
 	return c
+}
+
+// flags adds the flags of top; short is the short form of --count.
+func (o *topOptions) flags(f *pflag.FlagSet, short string) {
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "time between displays, 100ms or more")
+	f.IntVarP(&o.count, "count", short, 0, "end after this many displays; 0: never")
 }
 
 func (a *app) top(ctx context.Context, o topOptions) error {
