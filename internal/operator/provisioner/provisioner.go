@@ -1,6 +1,6 @@
-// Package provisioner makes volumes for claims of StorageClasses: directories of an NFSExport, which
-// nodes mount with the kernel's NFS client. It speaks NFS to the export's pods itself and mounts
-// nothing.
+// Package provisioner makes volumes for claims of StorageClasses: directories of an NFSExport,
+// which nodes mount with the kernel's NFS client. It speaks NFS to the export's pods itself and
+// mounts nothing.
 //
 // The library sig-storage-lib-external-provisioner watches claims and volumes, and calls Provision
 // and Delete.
@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v11/controller"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"sluice.dev/sluice/api/v1alpha1"
 	"sluice.dev/sluice/internal/operator/report"
@@ -203,8 +203,8 @@ func (p *Provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	return nil
 }
 
-// directory returns the directory of a volume, and that which contains it. A volume of another
-// form, as after a change by hand, is refused.
+// directory returns the directory of a volume, and its parent. A volume of another form, as after a
+// change by hand, is refused.
 func directory(pv *corev1.PersistentVolume) (parent, name string, err error) {
 	s := pv.Spec.NFS
 	if s == nil {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v11/controller"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v11/controller/metrics"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 )
 
 // Delays before another attempt at a claim or a volume.
@@ -49,8 +49,9 @@ func Add(m manager.Manager) error {
 		controller.NewProvisionController(ctx, clients, Name, p,
 			controller.LeaderElection(false), // the manager's
 			controller.AddFinalizer(true),
-			controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0), // try for ever
-			controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[any](retryMin, retryMax)),
+			// Try for ever.
+			controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0),
+			controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryMin, retryMax)),
 			controller.MetricsInstance(figures), controller.MetricsPort(0),
 		).Run(ctx)
 		return nil
