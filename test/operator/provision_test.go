@@ -64,7 +64,7 @@ func volumeOf(t *testing.T, c *corev1.PersistentVolumeClaim) *corev1.PersistentV
 	return pv
 }
 
-// release does to a volume what Kubernetes' own controllers do when its claim is deleted.
+// release deletes a claim and releases its volume, in place of Kubernetes' own controllers.
 func release(t *testing.T, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
 	t.Helper()
 	must(t, kube.Delete(t.Context(), c))

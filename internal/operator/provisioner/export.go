@@ -31,8 +31,8 @@ type tree struct {
 	root nfs3.Handle
 }
 
-// open connects to a pod that serves the export. Unlike the address that clients mount, pods are
-// reached on the cluster's network also with exposure VirtualIP, and see the operator's own address.
+// open connects to a pod that serves the export. Unlike the address that clients mount, pods can be
+// reached on the cluster's network with exposure VirtualIP too, and see the operator's own address.
 func (p *Provisioner) open(ctx context.Context, x *v1alpha1.NFSExport) (*tree, error) {
 	addresses, err := p.addresses(ctx, x)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t *tree) lookup(ctx context.Context, dir nfs3.Handle, name string) (o clie
 	return o, err
 }
 
-// makeDir makes an empty directory, or takes the one that an earlier call made.
+// makeDir makes an empty directory, or takes that of an earlier call.
 func (t *tree) makeDir(ctx context.Context, parent nfs3.Handle, name string, attrs nfs3.SetAttrs) error {
 	o, err := t.Mkdir(ctx, parent, name, attrs)
 	if errors.Is(err, fs.ErrExist) {
