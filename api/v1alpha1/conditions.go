@@ -54,7 +54,7 @@ const (
 	// ResolvedRefs.
 	ReasonClaimNotFound   = "ClaimNotFound"
 	ReasonClaimLost       = "ClaimLost"
-	ReasonNoSuchNodes     = "NoSuchNodes" // from.nodes selects none
+	ReasonNoSuchNodes     = "NoSuchNodes"   // from.nodes selects none
 	ReasonNoProvisioner   = "NoProvisioner" // for from.provisioner
 	ReasonSecretNotFound  = "SecretNotFound"
 	ReasonSecretInvalid   = "SecretInvalid"

@@ -11,8 +11,8 @@ func TestRatio(t *testing.T) {
 		other, unit string
 		want        float64
 	}{
-		{"b", "ops/s", 2},   // of 0.5, 2 and 3
-		{"b", "us", 0.5},    // a lower latency is a higher speed
+		{"b", "ops/s", 2}, // of 0.5, 2 and 3
+		{"b", "us", 0.5},  // a lower latency is a higher speed
 		{"b", p99, 0.5},
 		{"none", "MB/s", 0}, // nothing to compare with
 	} {
