@@ -24,12 +24,12 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
+
+	"sluice.dev/sluice/hack/internal/images"
 )
 
 func main() {
@@ -42,10 +42,10 @@ func main() {
 	registry := flag.String("push", "", "`REPOSITORY` to push the images to, such as registry.example/sluice, with the credentials of ~/.docker/config.json")
 	flag.Parse()
 	if flag.NArg() == 0 {
-		log.Fatalf("want one or more of %v", slices.Sorted(maps.Keys(recipes)))
+		log.Fatalf("want one or more of %v", images.Names())
 	}
 	if *layoutDir != "" {
-		if err := writeLayout(*layoutDir, flag.Args(), strings.Split(*arch, ","), *version, *registry); err != nil {
+		if err := images.WriteLayout(*layoutDir, flag.Args(), strings.Split(*arch, ","), *version, *registry, ""); err != nil {
 			log.Fatal(err)
 		}
 		return
@@ -56,17 +56,17 @@ func main() {
 	failed := false
 	for _, name := range flag.Args() {
 		path := filepath.Join(*out, name+".tar")
-		size, err := write(path, name, *version)
+		size, err := images.Write(path, name, *version)
 		if err != nil {
 			log.Printf("%s: %v", name, err)
 			failed = true
 			continue
 		}
-		fmt.Printf("%s: %s/%s:%s, %.1f MB\n", path, project, name, *version, float64(size)/1e6)
+		fmt.Printf("%s: %s/%s:%s, %.1f MB\n", path, images.Project, name, *version, float64(size)/1e6)
 		if *registry == "" {
 			continue
 		}
-		digest, err := push(path, *registry, name, *version)
+		digest, err := images.Push(path, *registry, name, *version)
 		if err != nil {
 			log.Printf("%s: %v", name, err)
 			failed = true
@@ -77,7 +77,7 @@ func main() {
 	if failed {
 		os.Exit(1)
 	}
-	if command := install(cmp.Or(*registry, project), *version, flag.Args()); command != "" {
+	if command := images.Install(cmp.Or(*registry, images.Project), *version, flag.Args()); command != "" {
 		if *registry == "" {
 			fmt.Printf("\nImport the archives on each node (ctr -n k8s.io images import FILE), or push them with -push REPOSITORY. Then:\n")
 		}

@@ -31,7 +31,7 @@ var allowed = []struct {
 	{"docs", nil},
 	{"internal", []string{"internal", "api", "pkg", "docs"}},
 	{"cmd", []string{"internal", "api", "pkg"}},
-	{"hack", []string{"internal", "api", "pkg"}},
+	{"hack", []string{"internal", "api", "pkg", "hack/internal"}},
 	{"hack/screenshots", []string{"internal", "api", "pkg", "hack/screenshots"}},
 	{"test", []string{"internal", "api", "pkg", "test"}},
 }

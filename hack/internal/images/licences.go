@@ -1,4 +1,4 @@
-package main
+package images
 
 import (
 	"bytes"
@@ -26,9 +26,9 @@ var (
 	upperCase   = regexp.MustCompile(`[A-Z]`)
 )
 
-// addLicences adds the licence texts of the recipe's programs, of the Go modules in them, and of
-// the Debian packages whose files the tree has.
-func addLicences(t *tree, r recipe) error {
+// addContents adds the licence texts of the recipe's programs, of the Go modules in them, and of
+// the Debian packages whose files the tree has; and a list of all of these.
+func addContents(t *tree, r recipe, name, version string) error {
 	root, err := checkout()
 	if err != nil {
 		return err
@@ -39,13 +39,16 @@ func addLicences(t *tree, r recipe) error {
 	}
 	goroot, cache, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	sources := map[string]string{"go": goroot, "sluice": root} // folder by name
+	list := newSBOM(name, version)
 	for _, p := range r.programs {
 		info, err := buildinfo.Read(bytes.NewReader(t.entries["usr/bin/"+path.Base(p)].data))
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
+		list.golang("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
 		for _, m := range info.Deps {
 			sources[m.Path+"@"+m.Version] = moduleDir(cache, m)
+			list.golang(m.Path, m.Version)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
@@ -54,10 +57,15 @@ func addLicences(t *tree, r recipe) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.packages)) {
-		if err := addPackage(t, name); err != nil {
+		if err := addPackage(t, name, list); err != nil {
 			return err
 		}
 	}
+	text, err := list.encode()
+	if err != nil {
+		return err
+	}
+	t.file(sbomFile, 0o644, text)
 	return nil
 }
 
@@ -103,7 +111,7 @@ func (t *tree) pack(file string) error {
 }
 
 // addPackage adds the copyright and the description of a Debian package.
-func addPackage(t *tree, name string) error {
+func addPackage(t *tree, name string, list *sbom) error {
 	const format = `Package: ${Package}\nStatus: install ok installed\nVersion: ${Version}\nArchitecture: ${Architecture}\n` +
 		`Maintainer: ${Maintainer}\nSource: ${source:Package} (${source:Version})\n`
 	status, err := exec.Command("dpkg-query", "-W", "-f", format, name).Output()
@@ -111,6 +119,12 @@ func addPackage(t *tree, name string) error {
 		return fmt.Errorf("dpkg-query -W %s: %w", name, err)
 	}
 	name, _, _ = strings.Cut(name, ":")
+	field := func(name string) string {
+		_, rest, _ := strings.Cut("\n"+string(status), "\n"+name+": ")
+		value, _, _ := strings.Cut(rest, "\n")
+		return value
+	}
+	list.debian(name, field("Version"), field("Architecture"))
 	t.file(path.Join(statusDir, name), 0o644, status)
 	text := path.Join("usr/share/doc", name, "copyright")
 	return t.copy("/"+text, text, 0o644)

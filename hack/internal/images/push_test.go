@@ -1,4 +1,4 @@
-package main
+package images
 
 import (
 	"io"
@@ -32,11 +32,11 @@ func TestPush(t *testing.T) {
 	if err := tarball.WriteToFile(file, tag, img); err != nil {
 		t.Fatal(err)
 	}
-	digest, err := push(file, repository, "operator", "v1")
+	digest, err := Push(file, repository, "operator", "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := install(repository, "v1", []string{"gateway", "operator"})
+	command := Install(repository, "v1", []string{"gateway", "operator"})
 	ref, err := name.ParseReference(repository + "/operator:v1")
 	if err != nil {
 		t.Fatal(err)
@@ -52,10 +52,10 @@ func TestPush(t *testing.T) {
 			t.Errorf("%s\nlacks %s", command, want)
 		}
 	}
-	if command := install(project, "v1", []string{"operator"}); strings.Contains(command, "registry") || !strings.Contains(command, "images.tag=v1") {
+	if command := Install(Project, "v1", []string{"operator"}); strings.Contains(command, "registry") || !strings.Contains(command, "images.tag=v1") {
 		t.Errorf("for images that were imported: %s", command)
 	}
-	if _, err := push(file, "bad registry", "operator", "v1"); err == nil {
+	if _, err := Push(file, "bad registry", "operator", "v1"); err == nil {
 		t.Error("a registry that is none was taken")
 	}
 }

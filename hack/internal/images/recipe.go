@@ -1,12 +1,16 @@
-package main
+// Package images makes container images, and the files of packages, from the programs of a
+// checkout.
+package images
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,14 +44,18 @@ var recipes = map[string]recipe{
 	"sriovdp":       {prepared: "sriovdp", more: addPCIIDs},
 }
 
-// write makes the archive of an image for this machine's architecture, and returns its size in
+// Write makes the archive of an image for this machine's architecture, and returns its size in
 // bytes.
-func write(file, image, version string) (size int64, err error) {
-	tag, err := name.NewTag(project + "/" + image + ":" + version)
+func Write(file, image, version string) (size int64, err error) {
+	tag, err := name.NewTag(Project + "/" + image + ":" + version)
 	if err != nil {
 		return 0, err
 	}
-	img, err := makeImage(image, version, runtime.GOARCH)
+	t, r, err := makeTree(image, version, runtime.GOARCH)
+	if err != nil {
+		return 0, err
+	}
+	img, err := r.assemble(t, image, version, runtime.GOARCH)
 	if err != nil {
 		return 0, err
 	}
@@ -61,27 +69,44 @@ func write(file, image, version string) (size int64, err error) {
 	return s.Size(), nil
 }
 
-// makeImage builds an image's programs for an architecture, and assembles the image.
-func makeImage(image, version, arch string) (v1.Image, error) {
+// Names returns the images that can be made.
+func Names() []string { return slices.Sorted(maps.Keys(recipes)) }
+
+// WriteFiles builds programs for an architecture, and writes them with their licence texts and
+// their list of contents to a folder, as they lie in an image.
+func WriteFiles(dir, version, arch string, programs ...string) error {
+	t, r := newTree(), recipe{programs: programs}
+	if err := r.build(t, version, arch); err != nil {
+		return err
+	}
+	if err := addContents(t, r, path.Base(programs[0]), version); err != nil {
+		return err
+	}
+	return t.write(dir)
+}
+
+// makeTree builds an image's programs for an architecture, and returns all files of the image.
+func makeTree(image, version, arch string) (*tree, recipe, error) {
 	r, ok := recipes[image]
 	if !ok {
-		return nil, fmt.Errorf("there is no recipe for this image")
+		return nil, r, fmt.Errorf("there is no recipe for this image, want one of %v", Names())
 	}
 	t := newTree()
 	t.dir("tmp", 0o1777)
 	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"))
 	t.file("etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
 	if err := r.build(t, version, arch); err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	if r.more != nil {
 		if err := r.more(t); err != nil {
-			return nil, err
+			return nil, r, err
 		}
 	}
-	if err := addLicences(t, r); err != nil {
-		return nil, err
-	}
+	return t, r, addContents(t, r, image, version)
+}
+
+func (r recipe) assemble(t *tree, image, version, arch string) (v1.Image, error) {
 	return assemble(t, arch, v1.Config{
 		Entrypoint: []string{"/usr/bin/" + r.entry()},
 		Env:        []string{"PATH=/usr/bin"},
@@ -149,8 +174,7 @@ func (r recipe) build(t *tree, version, arch string) error {
 		if _, err := os.Stat(filepath.Join(root, p)); err != nil {
 			return fmt.Errorf("the program that it is for is not in this checkout: %w", err)
 		}
-		bin := filepath.Join(tmp, path.Base(p))
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version, "-o", bin)
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version)
 		env := []string{"CGO_ENABLED=0"}
 		if r.verbs {
 			if env, err = crossVerbs(arch); err != nil {
@@ -159,17 +183,25 @@ func (r recipe) build(t *tree, version, arch string) error {
 			// Use Go's own resolver: the C library's would need more files in the image.
 			cmd.Args = append(cmd.Args, "-tags", "verbs,netgo,osusergo")
 		}
-		cmd.Args = append(cmd.Args, "./"+p)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), append(env, "GOOS=linux", "GOARCH="+arch)...)
-		if said, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build ./%s: %w\n%s", p, err, said)
+		id := fmt.Sprint(p, arch, version, r.verbs)
+		if built[id] == nil {
+			bin := filepath.Join(tmp, path.Base(p))
+			cmd.Args = append(cmd.Args, "-o", bin, "./"+p)
+			cmd.Dir, cmd.Env = root, append(os.Environ(), append(env, "GOOS=linux", "GOARCH="+arch)...)
+			if said, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("go build ./%s: %w\n%s", p, err, said)
+			}
+			if built[id], err = os.ReadFile(bin); err != nil {
+				return err
+			}
 		}
-		if err := t.copy(bin, "usr/bin/"+path.Base(p), 0o755); err != nil {
-			return err
-		}
+		t.file("usr/bin/"+path.Base(p), 0o755, built[id])
 	}
 	return nil
 }
+
+// built has the programs built before, since several images and packages have the same.
+var built = map[string][]byte{}
 
 // checkout returns the module's root above the working directory.
 func checkout() (string, error) {

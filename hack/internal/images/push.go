@@ -1,4 +1,4 @@
-package main
+package images
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// project prefixes the names of images without a registry.
-const project = "sluice.dev"
+// Project prefixes the names of images without a registry.
+const Project = "sluice.dev"
 
-// push sends an archive's image to REPOSITORY/image:version, with the credentials of
+// Push sends an archive's image to REPOSITORY/image:version, with the credentials of
 // ~/.docker/config.json, and returns its digest. Registries on loopback are used without TLS.
-func push(file, repository, image, version string) (digest string, err error) {
+func Push(file, repository, image, version string) (digest string, err error) {
 	tag, err := name.NewTag(repository + "/" + image + ":" + version)
 	if err != nil {
 		return "", err
@@ -31,14 +31,14 @@ func push(file, repository, image, version string) (digest string, err error) {
 	return h.String(), err
 }
 
-// install returns the command that installs the chart with these images; "" if the operator's is
+// Install returns the command that installs the chart with these images; "" if the operator's is
 // missing.
-func install(repository, version string, images []string) string {
+func Install(repository, version string, images []string) string {
 	if !slices.Contains(images, "operator") {
 		return ""
 	}
 	set := "images.tag=" + version
-	if repository != project {
+	if repository != Project {
 		set += ",images.registry=" + repository
 	}
 	return "helm upgrade --install sluice charts/sluice --namespace sluice-system --create-namespace \\\n  --set-string " + set

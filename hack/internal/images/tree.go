@@ -1,4 +1,4 @@
-package main
+package images
 
 import (
 	"archive/tar"
@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -55,6 +56,23 @@ func (t *tree) copy(from, name string, mode int64) error {
 // own gives an entry to a user and the group of that number.
 func (t *tree) own(name string, id int) {
 	t.entries[name].header.Uid, t.entries[name].header.Gid = id, id
+}
+
+// write writes the files to a folder.
+func (t *tree) write(dir string) error {
+	for name, e := range t.entries {
+		if e.header.Typeflag != tar.TypeReg {
+			continue
+		}
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, e.data, os.FileMode(e.header.Mode)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *tree) layer() (v1.Layer, error) {

@@ -1,4 +1,4 @@
-package main
+package images
 
 import (
 	"archive/tar"
@@ -26,7 +26,8 @@ import (
 func made(t *testing.T, name string) (file string, config *v1.ConfigFile, files map[string]*tar.Header) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), name+".tar")
-	size, err := write(file, name, "v1.2.3")
+	clear(built)
+	size, err := Write(file, name, "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestGateway(t *testing.T) {
 		uid  int
 	}{
 		"/usr/bin/gateway": {0o755, 0}, "/usr/bin/sluicectl": {0o755, 0}, "/etc/passwd": {0o644, 0},
-		"/tmp": {0o1777, 0}, "/var/lib/sluice": {0o700, 65532},
+		"/tmp": {0o1777, 0}, "/var/lib/sluice": {0o700, 65532}, "/usr/share/doc/sluice/sbom.cdx.json": {0o644, 0},
 	} {
 		if h := files[name]; h == nil {
 			t.Errorf("%s is missing", name)
@@ -147,13 +148,13 @@ func TestNoProgramNoImage(t *testing.T) {
 	recipes["missing"] = recipe{programs: []string{"cmd/missing"}}
 	t.Cleanup(func() { delete(recipes, "missing") })
 	file := filepath.Join(t.TempDir(), "missing.tar")
-	if _, err := write(file, "missing", "v1"); err == nil || !strings.Contains(err.Error(), "is not in this checkout") {
+	if _, err := Write(file, "missing", "v1"); err == nil || !strings.Contains(err.Error(), "is not in this checkout") {
 		t.Errorf("an image without a program: %v", err)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("an archive was left")
 	}
-	if _, err := write(file, "gateway", "v1+dirty"); err == nil {
+	if _, err := Write(file, "gateway", "v1+dirty"); err == nil {
 		t.Error("a tag that is none was taken")
 	}
 }
