@@ -27,7 +27,11 @@ image: ## container images in bin/images; REPOSITORY=registry.example/sluice pus
 	@hack/deps verbs
 	go run ./hack/image -version $(version) $(if $(REPOSITORY),-push $(REPOSITORY)) gateway gateway-verbs operator
 
-man: ## bin/share: man pages and shell completion of sluicectl
+release: ## a release in bin/release; REGISTRY=registry.example/sluice pushes it
+	@hack/deps verbs-arm64
+	go run ./hack/release $(if $(REGISTRY),-push $(REGISTRY)) $(if $(URL),-url $(URL))
+
+man: ## bin/share: man pages, and shell completion of sluicectl
 	go run ./hack/man -version $(version) -o bin/share
 
 demo: ## export a directory, compare cp, dd, RPC-over-RDMA and TCP, show the traffic
@@ -65,9 +69,9 @@ test-kernel: build ## the Linux NFS/RDMA client and server, and NFS-Ganesha; FUL
 	go test -tags kernel -timeout $(if $(FULL),180m,60m) -count=1 -v $(if $(FULL),./test/kernel -args -full,-skip '^(TestMountOptions|TestClientHost|TestCrash)$$' ./test/kernel)
 	go test -tags kernel -timeout 15m -count=1 -v ./test/hostile ./test/exhaustion
 
-test-operator: ## API and operator against a real kube-apiserver, with gateways as pods
-	@hack/deps test
-	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 30m -count=1 ./test/api ./test/chart ./test/operator ./internal/operator/objects ./internal/speaker/lease
+test-operator: ## API and operator against a real kube-apiserver, with gateways as pods; a release
+	@hack/deps test verbs
+	KUBEBUILDER_ASSETS="$$(hack/k8s/prepare kubernetes etcd)" go test -tags operator -timeout 30m -count=1 ./test/api ./test/chart ./test/operator ./test/release ./internal/operator/objects ./internal/speaker/lease
 
 test-verbs: ## adapters: software RoCE and iWARP devices in the guest; FULL=1
 	@hack/deps kernel verbs
@@ -115,4 +119,4 @@ lint: ## static checks of the code, and of the prose in comments, pages and mess
 clean: ## remove build and benchmark output
 	rm -rf bin bench.json bench.svg bench-go.txt bench-rtt.json
 
-.PHONY: help generate build image man demo screenshots test test-quick test-page fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean
+.PHONY: help generate build image release man demo screenshots test test-quick test-page fuzz test-kernel test-operator test-verbs test-cluster test-sriov test-full bench bench-go bench-rtt pgo lint clean

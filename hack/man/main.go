@@ -1,5 +1,5 @@
 // Command man writes the man pages of sluicectl, and its completion for bash, zsh and fish, from
-// its commands.
+// its commands; and the man page of the gateway, under its name in packages, from its flags.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	out := flag.String("o", "bin/share", "`DIR` of the pages; it gets the layout of /usr/share")
-	version := flag.String("version", "unknown", "version of sluicectl")
+	version := flag.String("version", "unknown", "version of the programs")
 	flag.Parse()
 	if err := write(*out, *version); err != nil {
 		fmt.Fprintln(os.Stderr, "man:", err)
@@ -33,6 +33,9 @@ func write(dir, version string) error {
 	}
 	header := &doc.GenManHeader{Section: "1", Source: "Sluice " + version, Manual: "Sluice"}
 	if err := doc.GenManTree(root, header, pages); err != nil {
+		return err
+	}
+	if err := writeGateway(filepath.Join(dir, "man/man8"), version); err != nil {
 		return err
 	}
 	var errs []error

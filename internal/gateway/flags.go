@@ -100,6 +100,9 @@ func (c *cli) flags(stderr io.Writer) *flag.FlagSet {
 	return f
 }
 
+// Flags returns the flags of the command line, for documentation that is made from it.
+func Flags() *flag.FlagSet { return new(cli).flags(io.Discard) }
+
 // parse reads the flags. With done, the process ends with code.
 func (c *cli) parse(args []string, version string, stdout, stderr io.Writer) (code int, done bool) {
 	f := c.flags(stderr)
