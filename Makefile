@@ -111,10 +111,11 @@ pgo: build ## cmd/gateway/default.pgo, the profile that the gateway is optimized
 bench-rtt: ## RPC-over-RDMA 1 and 2 by round-trip time; writes bench-rtt.json
 	@cd hack/benchrtt && go test -count=1 -run '^TestBenchRTT$$' -args -o $(CURDIR)/bench-rtt.json
 
-lint: ## static checks of the code, and of the prose in comments, pages and messages
+lint: ## static checks of the code and the prose; known vulnerabilities
 	go vet ./...
 	CGO_ENABLED=0 go run $(lint) run ./...
 	go run ./hack/prose
+	hack/vulncheck
 
 clean: ## remove build and benchmark output
 	rm -rf bin bench.json bench.svg bench-go.txt bench-rtt.json
