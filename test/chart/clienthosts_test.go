@@ -32,7 +32,7 @@ func TestClientHosts(t *testing.T) {
 	}
 	spec := set.Spec.Template.Spec
 	c := spec.Containers[0]
-	if want := []string{"client-host", "--link-type=rxe", "--link-name=rxe7", "--interface=eth1"}; !slices.Equal(c.Args, want) {
+	if want := []string{"client-host", "--log-format=json", "--link-type=rxe", "--link-name=rxe7", "--interface=eth1"}; !slices.Equal(c.Args, want) {
 		t.Errorf("arguments %q, want %q", c.Args, want)
 	}
 	if spec.NodeSelector["pool"] != "clients" {
