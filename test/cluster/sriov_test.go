@@ -51,10 +51,10 @@ func readQuickstart(t *testing.T, backend string) quickstart {
 	}
 	return quickstart{
 		values: replace(t, block("```yaml\n(# values.yaml.*?)```"),
-			"registry.example/sluice", "sluice.dev", "v0.1.0", "test",
 			`vendors: ["15b3"], drivers: [mlx5_core], pfNames: [ens1f0]`, `vendors: ["8086"], drivers: [igbvf], pfNames: [eth1]`,
 			"rdmaCNI: true", "type: host-device"),
-		commands: block("```sh\n(kubectl create namespace .*?)```"),
+		commands: replace(t, block("```sh\n(kubectl create namespace .*?)```"),
+			"oci://registry.example/sluice/charts/sluice --version 0.1.0", "charts/sluice --set-string images.tag=test"),
 		manifest: replace(t, block("```sh\n(kubectl apply .*?)```"), "nfs: {server: filer.example, path: /vol/data}", backend,
 			// Emulated processors are slow.
 			"--timeout=3m", "--timeout=9m", "network: rdma-net}\n", "network: rdma-net, leaseDuration: 1m}\n"),
