@@ -56,7 +56,7 @@ func (r *release) plugin() error {
 		"spec": map[string]any{
 			"version":          r.version,
 			"homepage":         r.url,
-			"shortDescription": "Look at Sluice's NFS over RDMA gateways and exports",
+			"shortDescription": "Show Sluice's NFS over RDMA gateways and exports",
 			"description": "Shows the gateways and exports of Sluice and why one is not ready, prints mount\n" +
 				"commands and PersistentVolumes, pings exports, and shows live traffic.\n",
 			"platforms": platforms,

@@ -170,7 +170,7 @@ func references(t *testing.T, manifests string) {
 // TestChart renders the chart from the registry with its defaults: its images are there.
 func TestChart(t *testing.T) {
 	chart := "oci://" + repository + "/charts/sluice"
-	references(t, output(t, filepath.Join(bin, "helm"), "template", "sluice", chart, "--version", number, "--plain-http",
+	references(t, output(t, filepath.Join(bin, "helm"), "template", "sluice", chart, "--version", number, "--plain-http", "--kube-version", "1.36.0",
 		"--namespace", "sluice-system", "--set", "clientHosts.enabled=true"))
 	dir := t.TempDir()
 	output(t, filepath.Join(bin, "helm"), "pull", chart, "--version", number, "--plain-http", "--destination", dir)
