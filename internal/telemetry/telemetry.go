@@ -7,15 +7,18 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
-	versioncollector "github.com/prometheus/client_golang/prometheus/collectors/version"
 	"github.com/prometheus/common/version"
 )
 
 // RegisterBuildInfo adds sluice_build_info to r: 1, with the program, its version and revision, and
-// the version of Go. The version of the last call holds for the whole process.
+// the version of Go.
 func RegisterBuildInfo(r prometheus.Registerer, program, release string) {
-	version.Version = release
-	prometheus.WrapRegistererWith(prometheus.Labels{"program": program}, r).MustRegister(versioncollector.NewCollector("sluice"))
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_build_info", Help: "The program, its version and revision, and the version of Go.",
+		ConstLabels: prometheus.Labels{
+			"program": program, "version": release, "revision": version.GetRevision(), "goversion": version.GoVersion,
+		},
+	}, func() float64 { return 1 }))
 }
 
 // LogFormat is the format of log lines: text, the default, or json. It implements

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,10 +39,13 @@ func TestLogFormat(t *testing.T) {
 	}
 }
 
-// TestBuildInfo checks the labels of sluice_build_info.
+// TestBuildInfo checks the labels of sluice_build_info, of two registries of one process.
 func TestBuildInfo(t *testing.T) {
 	r := prometheus.NewRegistry()
+	var wg sync.WaitGroup
+	wg.Go(func() { RegisterBuildInfo(prometheus.NewRegistry(), "speaker", "v1.2.2") })
 	RegisterBuildInfo(r, "gateway", "v1.2.3")
+	wg.Wait()
 	families, err := r.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "sluice_build_info" {
 		t.Fatal(families, err)
